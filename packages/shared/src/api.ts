@@ -43,7 +43,7 @@ export const NewSession = z.strictObject({
   branch: BranchName.optional(),
   harness: HarnessName.optional(),
   model: z.string().min(1).max(200).optional(),
-  idle_minutes: z.number().int().min(0).max(525_600).optional(),
+  idle_minutes: z.number().min(0).max(525_600).optional(),
   message: Message.optional(),
   job_id: z.string().max(200).optional(),
 });
@@ -71,8 +71,8 @@ export const SuspendSession = z.strictObject({
 export type SuspendSession = z.infer<typeof SuspendSession>;
 
 export const KeepSession = z.strictObject({
-  idle_minutes: z.number().int().min(0).max(525_600).optional(),
-  ttl_minutes: z.number().int().min(0).max(525_600).optional(),
+  idle_minutes: z.number().min(0).max(525_600).optional(),
+  ttl_minutes: z.number().min(0).max(525_600).optional(),
   title: z.string().min(1).max(200).optional(),
 });
 export type KeepSession = z.infer<typeof KeepSession>;
@@ -163,7 +163,7 @@ export const SessionEvent = z.object({
         reason: z.string(),
         new_bytes: z.number(),
       }),
-      z.strictObject({ type: z.literal("kept"), idle_minutes: z.number().int() }),
+      z.strictObject({ type: z.literal("kept"), idle_minutes: z.number() }),
     ]),
   ]),
 });

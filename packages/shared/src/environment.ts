@@ -58,10 +58,10 @@ export const Environment = z.strictObject({
   variables: z.record(VariableName, z.string().max(65_536)).default({}),
   /** Names of secrets in the vault; injected fresh at every open. */
   secrets: z.array(VariableName).max(200).default([]),
-  /** Minutes without activity after which the session suspends; 0: stays up. */
-  idle_minutes: z.number().int().min(0).max(525_600).default(30),
+  /** Minutes (fractions too) without activity after which the session suspends; 0: stays up. */
+  idle_minutes: z.number().min(0).max(525_600).default(30),
   /** A sandbox's hard limit in minutes, extended while it is used; 0: none. */
-  ttl_minutes: z.number().int().min(0).max(525_600).default(1440),
+  ttl_minutes: z.number().min(0).max(525_600).default(1440),
   /** Ignored files that travel all the same, as git pathspecs relative to the repo. */
   keep_ignored: z.array(relativePath).max(200).default([]),
 });

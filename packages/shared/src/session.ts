@@ -72,8 +72,8 @@ export const Session = z.strictObject({
   generation: z.number().int().nonnegative(),
   turns: z.array(Turn),
   checkpoints: z.array(Checkpoint),
-  idle_minutes: z.number().int().nonnegative(),
-  ttl_minutes: z.number().int().nonnegative(),
+  idle_minutes: z.number().nonnegative(),
+  ttl_minutes: z.number().nonnegative(),
   /** When the sandbox's hard limit falls; none without one. */
   expires_at: z.iso.datetime().nullable(),
   /** What keeps it awake now, newest report of its sandbox; empty when nothing does. */

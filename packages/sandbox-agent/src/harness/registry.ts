@@ -1,0 +1,15 @@
+/** The harnesses that Hangar knows, by name. */
+import { HangarError } from "@hangar/shared";
+import type { Harness } from "./harness.ts";
+
+const known: readonly Harness[] = [];
+
+/** Throws `invalid_request` for a name that no adapter has. */
+export function harnessFor(name: string): Harness {
+  const harness = known.find((each) => each.name === name);
+  if (harness) return harness;
+  throw new HangarError(
+    "invalid_request",
+    `There is no harness "${name}": use one of ${known.map((each) => each.name).join(", ")}`,
+  );
+}

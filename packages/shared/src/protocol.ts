@@ -146,6 +146,20 @@ export const ExecResult = z.strictObject({
 });
 export type ExecResult = z.infer<typeof ExecResult>;
 
+/**
+ * Text frames on a terminal's WebSocket, through the coordinator as they are. Binary frames are the terminal's bytes, both ways.
+ * `resize`: from the user's end. `exit`: from the daemon when the program ended or was detached; it then closes with 1000.
+ */
+export const TerminalControl = z.discriminatedUnion("type", [
+  z.strictObject({
+    type: z.literal("resize"),
+    cols: z.number().int().min(1).max(1000),
+    rows: z.number().int().min(1).max(1000),
+  }),
+  z.strictObject({ type: z.literal("exit"), code: z.number().int() }),
+]);
+export type TerminalControl = z.infer<typeof TerminalControl>;
+
 // ---- frames --------------------------------------------------------------------------------------------------------
 
 export const FromAgent = z.discriminatedUnion("type", [

@@ -1,0 +1,216 @@
+/**
+ * What the use cases of this folder need from outside. Adapters live in `redis/`, `store/`, `driver/` and `vault/`.
+ *
+ * Every call may be repeated. A call that fails because its server cannot be reached throws HangarError
+ * `redis_unavailable` or `store_unavailable` and may or may not have happened.
+ */
+import type {
+  AgentCommand,
+  Checkpoint,
+  Environment,
+  EnvironmentRecord,
+  GitCredentialAnswer,
+  GitCredentialRequest,
+  SecretInfo,
+  SessionEvent,
+  SessionState,
+  Turn,
+} from "@hangar/shared";
+import type { Driver } from "../driver/driver.ts";
+import type { Store } from "../store/store.ts";
+import type { Vault } from "../vault/vault.ts";
+import type { BeginRecord, SessionRecord } from "./record.ts";
+
+export type { Driver, Store, Vault };
+
+/** Milliseconds since 1970. Tests give one that they move. */
+export type Clock = () => number;
+
+/** One line and its fields; pino fits. Nothing secret goes in. */
+export interface Log {
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+}
+
+/** By the names of `config.ts`, which fits as it is with `agent_urls` added; what is left out here has its default. */
+export interface Settings {
+  readonly session_keep_checkpoints: number;
+  readonly session_checkpoint_minutes: number;
+  readonly session_max_untracked_mb: number;
+  readonly session_max_part_mb: number;
+  /** Of sessions and environments that do not say. */
+  readonly idle_minutes: number;
+  readonly ttl_minutes: number;
+  /** A session whose newest checkpoint left files out is not suspended for idleness for this long; 0: at once. */
+  readonly left_out_hold_hours: number;
+  readonly start_timeout_minutes: number;
+  readonly heartbeat_seconds: number;
+  readonly lease_seconds: number;
+  /** Base URLs of the replicas as sandboxes reach them, at least one. */
+  readonly agent_urls: readonly string[];
+  readonly git_credentials: "host" | "off";
+  /** A live session is looked at no less often than this; default 60. */
+  readonly idle_pass_seconds?: number;
+  /** How long a signed URL holds; default 60. */
+  readonly signed_url_minutes?: number;
+  /** How long a claim on due work holds before another replica takes over; default 30. */
+  readonly claim_seconds?: number;
+  /** Events kept of a session, about; default 10000. */
+  readonly session_keep_events?: number;
+}
+
+/** What must hold for a change to be made. Checked and applied in one step, so of two racing replicas one loses. */
+export interface Guard {
+  /** Allowed states; none: any. */
+  readonly from?: readonly SessionState[];
+  readonly generation?: number;
+  readonly nonce?: string;
+  /** The event's number: it and lower ones are refused as `duplicate` once stored. */
+  readonly seq?: number;
+  /** The record's revision as read: nothing else changed it since. */
+  readonly rev?: number;
+}
+
+/** A change of one session, with everything that must happen with it or not at all. */
+export interface Change {
+  readonly set?: Partial<SessionRecord>;
+  /** Turns to write, whole. One that is new goes to the end of the session's turns. */
+  readonly turns?: readonly Turn[];
+  /** Turns that join the queue's end, and ones that leave the queue. */
+  readonly enqueue?: readonly string[];
+  readonly dequeue?: readonly string[];
+  /** Written whole; one that is new goes to the end. */
+  readonly checkpoints?: readonly Checkpoint[];
+  readonly dropCheckpoints?: readonly string[];
+  readonly begin?: BeginRecord;
+  readonly endBegin?: string;
+  readonly events?: readonly SessionEvent["event"][];
+  /** A repeated send with that key finds that turn. */
+  readonly idempotency?: { readonly key: string; readonly turn: string };
+  /** When the session is looked at next, ms since 1970; `null`: not before something happens. Left out: unchanged. */
+  readonly due?: number | null;
+  /** Not later than that; never postpones. */
+  readonly dueBy?: number;
+}
+
+export type ChangeResult =
+  | { readonly ok: true; readonly record: SessionRecord }
+  | {
+      readonly ok: false;
+      readonly why: "missing" | "state" | "generation" | "nonce" | "duplicate" | "rev" | "idempotent";
+      /** `idempotent`: the turn that the key's first use made. */
+      readonly turn?: string;
+    };
+
+export interface SessionRepository {
+  /** `name_taken` when the owner has a session of that name. Idempotent by the record's id. */
+  create(record: SessionRecord, change: Change): Promise<SessionRecord>;
+  get(id: string): Promise<SessionRecord | null>;
+  /** By id, or by name among the owner's. */
+  find(owner: string, ref: string): Promise<SessionRecord | null>;
+  /** Newest activity first. */
+  list(owner: string): Promise<SessionRecord[]>;
+  /** Ids of every session of every owner. */
+  ids(): Promise<string[]>;
+  change(id: string, guard: Guard, change: Change): Promise<ChangeResult>;
+  turns(id: string): Promise<Turn[]>;
+  turn(id: string, turn: string): Promise<Turn | null>;
+  /** Waiting turns, first come first. */
+  queue(id: string): Promise<string[]>;
+  /** Oldest commit first. */
+  checkpoints(id: string): Promise<Checkpoint[]>;
+  counts(id: string): Promise<{ turns: number; queued: number; checkpoints: number }>;
+  begin(id: string, checkpoint: string): Promise<BeginRecord | null>;
+  begins(id: string): Promise<BeginRecord[]>;
+  /** Everything of the session, its name, events and due work with it. Of one that is not there: no error. */
+  remove(id: string): Promise<void>;
+}
+
+/** Sessions to be looked at, by time. A claim hides one from other replicas until it ends or is settled. */
+export interface DueWork {
+  /** Up to `limit` sessions that are due, hidden from others until `until`. */
+  claim(now: number, until: number, limit: number): Promise<string[]>;
+  /** The claim's work is done: next time at `next`, or `null` for none. Does nothing when something asked for a look since. */
+  settle(session: string, claimedUntil: number, next: number | null): Promise<void>;
+  /** Look at it no later than `at`. */
+  nudge(session: string, at: number): Promise<void>;
+  /** When the earliest is due; none when nothing is. */
+  next(): Promise<number | null>;
+  /** Waits until somebody nudged, or `ms` have passed, or the signal fires. May return early. */
+  wait(ms: number, signal: AbortSignal): Promise<void>;
+}
+
+export interface EventLog {
+  /** After the stream id `from` (`0`: the start, `$`: what comes after now), then what comes, until the signal fires. */
+  follow(session: string, from: string, signal: AbortSignal): AsyncIterable<SessionEvent>;
+  /** What is there after `from`, at most `count`. */
+  read(session: string, from: string, count: number): Promise<SessionEvent[]>;
+}
+
+export type CommandResult =
+  | { readonly ok: true; readonly value: unknown }
+  | { readonly ok: false; readonly code: string; readonly error: string };
+
+export interface PendingCommand {
+  readonly id: string;
+  readonly command: AgentCommand;
+}
+
+/** Commands wait per sandbox until they have a result. At least once; idempotent by id. */
+export interface AgentCommands {
+  /** A second push of an id does nothing, also after its result. */
+  push(sandbox: string, id: string, command: AgentCommand): Promise<void>;
+  /** Every command without a result, oldest first, then new ones, until the signal fires. Each once per call. */
+  follow(sandbox: string, signal: AbortSignal): AsyncIterable<PendingCommand>;
+  /** Stores a result and takes the command off. The first result of an id stays. */
+  settle(sandbox: string, id: string, result: CommandResult): Promise<void>;
+  result(sandbox: string, id: string): Promise<CommandResult | null>;
+  /** Waits for a result. Throws the signal's reason when it fires first. */
+  wait(sandbox: string, id: string, signal: AbortSignal): Promise<CommandResult>;
+  /** Takes a command off without a result, so that nobody runs it any more. */
+  withdraw(sandbox: string, id: string): Promise<void>;
+  /** Everything of a sandbox that is gone. */
+  drop(sandbox: string): Promise<void>;
+}
+
+export interface EnvironmentRepository {
+  get(owner: string, name: string): Promise<EnvironmentRecord | null>;
+  list(owner: string): Promise<EnvironmentRecord[]>;
+  /** Writes over one of that name. `absent`: only where there is none, else `name_taken`. */
+  put(owner: string, environment: Environment, how?: "absent"): Promise<EnvironmentRecord>;
+  /** `environment_in_use` while sessions that are not archived name it; `environment_not_found`. */
+  remove(owner: string, name: string): Promise<void>;
+}
+
+/** Values are sealed by the vault before they come here. */
+export interface SecretRepository {
+  put(owner: string, name: string, sealed: Uint8Array): Promise<SecretInfo>;
+  get(owner: string, name: string): Promise<Uint8Array | null>;
+  list(owner: string): Promise<SecretInfo[]>;
+  /** `secret_not_found`. */
+  remove(owner: string, name: string): Promise<void>;
+}
+
+/** Asks this machine's git credential helpers. None: they know nothing. Never prompts. */
+export interface HostCredentials {
+  fill(request: GitCredentialRequest, repo: string): Promise<GitCredentialAnswer | null>;
+}
+
+/** Everything a use case may need; built once by `main.ts`. */
+export interface Deps {
+  readonly sessions: SessionRepository;
+  readonly due: DueWork;
+  readonly events: EventLog;
+  readonly commands: AgentCommands;
+  readonly environments: EnvironmentRepository;
+  readonly secrets: SecretRepository;
+  readonly store: Store;
+  readonly driver: Driver;
+  readonly vault: Vault;
+  /** None: sandboxes are offered no credentials. */
+  readonly credentials: HostCredentials | null;
+  readonly settings: Settings;
+  readonly clock: Clock;
+  readonly log: Log;
+}

@@ -1,0 +1,61 @@
+/** What is kept of a session in Redis: what users see of it (`Session`, without the lists) and what only Hangar needs. */
+import type { BeginCheckpoint, Session } from "@hangar/shared";
+
+export interface SessionRecord extends Omit<Session, "turns" | "checkpoints" | "kept_awake_by"> {
+  /** Raised by every change. */
+  readonly rev: number;
+  /** Of the present sandbox; empty without one. */
+  readonly nonce: string;
+  /** Number of the last stored event of the present sandbox. */
+  readonly seq: number;
+  /** ms since 1970. */
+  readonly state_since: number;
+  /** What the session is to become when nothing hinders it: set by send and open, and by suspend. */
+  readonly wanted: "up" | "down";
+  /** Where the session goes after its sandbox is gone. */
+  readonly ending: "archive" | "remove" | null;
+  readonly running_turn: string | null;
+  /** When its daemon was heard last, ms since 1970; 0: never. */
+  readonly seen_at: number;
+  readonly connected: boolean;
+  /** The replica that holds the daemon's link, for people. */
+  readonly replica: string | null;
+  /** A use through REST, the CLI or MCP, ms since 1970; 0: never. */
+  readonly used_at: number;
+  readonly sandbox_started_at: string | null;
+  /** The present or last suspend. */
+  readonly freeze: Freeze | null;
+  /** Failed suspends in a row, and when the next is tried, ms since 1970. */
+  readonly freeze_failures: number;
+  readonly freeze_not_before: number;
+  /** Starts in a row that ended before `ready`, and when Hangar may try the next by itself. */
+  readonly start_failures: number;
+  readonly start_not_before: number;
+  /** The checkpoint to go on from, where it is not the newest one; until a newer one is committed. */
+  readonly restore_from: string | null;
+  /** What the next turn's prompt says before the message. */
+  readonly notes: readonly string[];
+  /** The next turn's prompt begins with an account of the session. */
+  readonly handoff_due: boolean;
+  /** The session's age recipient; its identity lies sealed in the store. */
+  readonly recipient: string;
+  /** The environment was made on the spot for this session and goes with it. */
+  readonly own_environment: boolean;
+}
+
+export interface Freeze {
+  readonly attempt: number;
+  readonly reason: "suspend" | "destroy";
+  readonly push: boolean;
+  readonly force: boolean;
+  /** Why, for the status afterwards; none: nothing to say. */
+  readonly why: string | null;
+}
+
+/** A checkpoint that was begun and is not committed. */
+export interface BeginRecord extends BeginCheckpoint {
+  readonly generation: number;
+  readonly nonce: string;
+  /** After it, what lies in the store without a marker is swept. ms since 1970. */
+  readonly expires_at: number;
+}

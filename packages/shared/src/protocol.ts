@@ -272,6 +272,7 @@ export type BeginAnswer = z.infer<typeof BeginAnswer>;
 
 /** `POST /agent/checkpoints/{id}/urls`: fresh URLs for uploads of an open begin. Answers `BeginAnswer`. */
 export const RenewUploads = z.strictObject({ files: z.array(PartFile).max(4096) });
+export type RenewUploads = z.infer<typeof RenewUploads>;
 
 /** `POST /agent/downloads`: GET URLs for parts of this session's committed checkpoints. */
 export const DownloadRequest = z.strictObject({

@@ -10,6 +10,11 @@ export interface SandboxSpec {
   readonly generation: number;
   /** The folder name under the workspace folder that the repo is checked out in. */
   readonly repoFolder: string;
+  /**
+   * The session's repo, as its environment names it. Local sandboxes get at what it needs and no more: a path on this
+   * machine is bound in, and the SSH agent is offered where it is an ssh remote.
+   */
+  readonly remote: string | null;
   /** Variables for `hangar-agent run`: see AGENT_ENV. The driver adds the paths. */
   readonly env: Readonly<Record<string, string>>;
   /** The sandbox whose leftover folder is to be taken over, where the driver still has it. */

@@ -1,0 +1,154 @@
+/** Tar inside zstd, read as a stream. Everything in it is hostile until checked. */
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { constants as z, createZstdDecompress } from "node:zlib";
+import { HangarError } from "@hangar/shared";
+import { BLOCK, decodeBlock, decodeEntry, decodePax, invalid, padding, type ArchiveEntry } from "./tar-header.ts";
+
+export interface ReadLimits {
+  /** Most bytes of plain tar that are taken, headers included: what `writeArchive` returned. None: no bound. */
+  readonly maxBytes?: number;
+  readonly signal?: AbortSignal;
+}
+
+const MAX_PAX = 256 * 1024;
+
+/** One member. `content` gives its bytes once, in pieces; what is not taken is skipped. */
+export interface Member {
+  readonly entry: ArchiveEntry;
+  readonly content: () => AsyncGenerator<Buffer>;
+}
+
+/**
+ * Calls `onEntry` for each member in turn. What it does not read of `content` is skipped.
+ * @throws HangarError `checkpoint_invalid` for a name that is absolute, empty, has `..` or a NUL, a device, FIFO or hard
+ * link, a bad checksum, more than `maxBytes`, bytes missing or left over; what `source` and `onEntry` throw, as it is.
+ */
+export async function readArchive(
+  source: Readable,
+  onEntry: (entry: ArchiveEntry, content: Readable) => Promise<void>,
+  limits: ReadLimits = {},
+): Promise<void> {
+  await readMembers(
+    source,
+    async ({ entry, content }) => {
+      const stream = Readable.from(content(), { objectMode: false, highWaterMark: 256 * 1024 });
+      // An abandoned stream is closed, and its error has been thrown to whoever read it.
+      stream.on("error", () => {});
+      try {
+        await onEntry(entry, stream);
+      } finally {
+        stream.destroy();
+      }
+    },
+    limits,
+  );
+}
+
+/** `readArchive` without a stream for each member: what `extractArchive` uses for many small files. */
+export async function readMembers(
+  source: Readable,
+  onMember: (member: Member) => Promise<void>,
+  limits: ReadLimits = {},
+): Promise<void> {
+  // A window over 8 MiB is not what is written here, and would be the memory of whoever reads it.
+  const unzstd = createZstdDecompress({ chunkSize: 256 * 1024, params: { [z.ZSTD_d_windowLogMax]: 23 } });
+  try {
+    await pipeline(
+      source,
+      unzstd,
+      async (plain: AsyncIterable<Buffer>) => {
+        await members(new Bytes(plain, limits.maxBytes ?? Number.POSITIVE_INFINITY), onMember);
+      },
+      limits.signal ? { signal: limits.signal } : {},
+    );
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code;
+    if (!(error instanceof HangarError) && typeof code === "string" && /^(?:ZSTD_error_|Z_)/.test(code))
+      throw new HangarError("checkpoint_invalid", "The archive is damaged or cut off (zstd)", { cause: error });
+    throw error;
+  }
+}
+
+async function members(bytes: Bytes, onMember: (member: Member) => Promise<void>): Promise<void> {
+  for (;;) {
+    let raw = decodeBlock(await bytes.exactly(BLOCK));
+    if (raw === null) break;
+    let pax = new Map<string, Buffer>();
+    if (raw.type === "x") {
+      if (raw.size > MAX_PAX) throw invalid("a pax header is too long");
+      pax = decodePax(Buffer.from(await bytes.exactly(raw.size)));
+      await bytes.exactly(padding(raw.size));
+      raw = decodeBlock(await bytes.exactly(BLOCK));
+      if (raw === null) throw invalid("a pax header has no member");
+    }
+    const entry = decodeEntry(raw, pax);
+    let left = entry.size;
+    let taken = false;
+    async function* content(): AsyncGenerator<Buffer> {
+      if (taken) throw new HangarError("internal", "a member's content is read once");
+      taken = true;
+      while (left > 0) {
+        const piece = await bytes.some(left);
+        left -= piece.length;
+        yield piece;
+      }
+    }
+    await onMember({ entry, content });
+    while (left > 0) left -= (await bytes.some(left)).length;
+    await bytes.exactly(padding(entry.size));
+  }
+  if (decodeBlock(await bytes.exactly(BLOCK)) !== null) throw invalid("it goes on after its end");
+  await bytes.onlyZerosLeft();
+}
+
+/** Bytes taken from a stream of pieces, by exact length or as they come; refuses to go beyond its bound. */
+class Bytes {
+  readonly #pieces: AsyncIterator<Buffer>;
+  #rest: Buffer = Buffer.alloc(0);
+  #allowed: number;
+
+  constructor(pieces: AsyncIterable<Buffer>, allowed: number) {
+    this.#pieces = pieces[Symbol.asyncIterator]();
+    this.#allowed = allowed;
+  }
+
+  /** At least one byte, at most `most`. */
+  async some(most: number): Promise<Buffer> {
+    if (this.#rest.length === 0 && !(await this.#more())) throw invalid("it ends in the middle");
+    const piece = this.#rest.subarray(0, most);
+    this.#rest = this.#rest.subarray(piece.length);
+    return piece;
+  }
+
+  async exactly(length: number): Promise<Buffer> {
+    if (this.#rest.length < length) {
+      const waiting = [this.#rest];
+      let have = this.#rest.length;
+      while (have < length) {
+        if (!(await this.#more())) throw invalid("it ends in the middle");
+        waiting.push(this.#rest);
+        have += this.#rest.length;
+      }
+      this.#rest = Buffer.concat(waiting);
+    }
+    const piece = this.#rest.subarray(0, length);
+    this.#rest = this.#rest.subarray(length);
+    return piece;
+  }
+
+  async onlyZerosLeft(): Promise<void> {
+    do {
+      if (this.#rest.some((byte) => byte !== 0)) throw invalid("it goes on after its end");
+    } while (await this.#more());
+  }
+
+  async #more(): Promise<boolean> {
+    const next = await this.#pieces.next();
+    if (next.done) return false;
+    this.#allowed -= next.value.length;
+    if (this.#allowed < 0) throw invalid("it unpacks to more than was announced");
+    this.#rest = next.value;
+    return true;
+  }
+}

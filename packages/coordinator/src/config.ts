@@ -1,0 +1,242 @@
+/**
+ * Every setting of the coordinator, and the only place that reads the environment. `SETTINGS` is also the source of
+ * docs/configuration.md. A setting goes by the spec's own name (`session_keep_checkpoints`) and is given as `HANGAR_` and
+ * that name in capitals.
+ */
+import { homedir } from "node:os";
+import { isAbsolute, join, resolve } from "node:path";
+import { HangarError } from "@hangar/shared";
+import { z } from "zod";
+
+/** Reads settings from `env`. HangarError `invalid_request` names the variable, what it was and what is allowed. */
+export function readConfig(env: Readonly<Record<string, string | undefined>>): Config {
+  const values = Object.fromEntries(SETTINGS.map((setting) => [setting.name, readOne(setting, env)]));
+  const given = values as unknown as Given;
+  const dataDir = resolve(given.data_dir ?? defaultDataDir(env));
+  return {
+    ...given,
+    data_dir: dataDir,
+    session_store: given.session_store ?? `volume:${join(dataDir, "store")}`,
+    port: given.port ?? DEFAULT_PORT,
+    port_is_given: given.port !== null,
+    warnings: unknownVariables(env),
+  };
+}
+
+export interface Config extends Omit<Given, "data_dir" | "session_store" | "port"> {
+  /** Absolute. */
+  readonly data_dir: string;
+  readonly session_store: string;
+  readonly port: number;
+  /** False: the default, and where it is taken a free one is used instead. */
+  readonly port_is_given: boolean;
+  /** Lines for people about variables that look like settings and are none. */
+  readonly warnings: readonly string[];
+}
+
+const DEFAULT_PORT = 4747;
+
+const whole = (min: number, max: number): z.ZodType<number> =>
+  z
+    .string()
+    .regex(/^[0-9]{1,15}$/)
+    .transform(Number)
+    .pipe(z.number().min(min).max(max))
+    .describe(`a whole number from ${min} to ${max}`);
+const amount = (min: number, max: number): z.ZodType<number> =>
+  z
+    .string()
+    .regex(/^[0-9]{1,15}(?:\.[0-9]{1,6})?$/)
+    .transform(Number)
+    .pipe(z.number().min(min).max(max))
+    .describe(`a number from ${min} to ${max}`);
+const oneOf = <const T extends [string, ...string[]]>(...values: T): z.ZodType<T[number]> =>
+  z.enum(values).describe(values.length === 1 ? `"${values[0]}"` : `one of ${values.join(", ")}`);
+const httpUrl = z
+  .string()
+  .regex(/^https?:\/\/[^\s/?#@]+\/?$/)
+  .transform((url) => url.replace(/\/$/, ""))
+  .describe("http://host:port or https://host:port, nothing behind it");
+
+const MAX_MINUTES = 525_600;
+
+/** name, schema of what is given, default (null: see `defaultText`), unit, and what it is for. */
+export const SETTINGS = [
+  setting("data_dir", z.string().refine(isAbsolute).describe("an absolute path"), null, {
+    defaultText: "`$XDG_DATA_HOME/hangar`, else `~/.local/share/hangar`",
+    what: "The folder that holds everything: keys, the volume store, embedded Redis, local sandboxes, `hangar.json`. Back up `vault.key` of it.",
+  }),
+  setting(
+    "host",
+    z
+      .string()
+      .regex(/^[\w.:-]+$/)
+      .describe("a host name or an address"),
+    "127.0.0.1",
+    {
+      what: "The address to listen on.",
+    },
+  ),
+  setting("port", whole(0, 65_535), null, {
+    defaultText: "4747; a free one where that is taken",
+    what: "The port to listen on; 0 takes a free one. A port that is given and taken is an error.",
+  }),
+  setting("advertise_url", httpUrl, null, {
+    defaultText: "`http://host:port` as listened on",
+    what: "How sandboxes and other replicas reach this replica.",
+  }),
+  setting(
+    "token",
+    z
+      .string()
+      .regex(/^[\x21-\x7e]{16,512}$/)
+      .describe("16 to 512 visible ASCII characters"),
+    null,
+    {
+      secret: true,
+      defaultText: "made at the first start, kept in `<data_dir>/hangar.json`",
+      what: "The administrator's token, sent as `Authorization: Bearer`.",
+    },
+  ),
+  setting(
+    "redis_url",
+    z
+      .string()
+      .regex(/^(?:rediss?|unix):\/\/\S+$/)
+      .describe("redis://…, rediss://… or unix://…"),
+    null,
+    {
+      secret: true,
+      defaultText: "none: an embedded `redis-server` of its own",
+      what: "The Redis that holds sessions. Replicas share one.",
+    },
+  ),
+  setting(
+    "session_store",
+    z
+      .string()
+      .regex(/^(?:volume:\/\S.*|gs:\/\/\S+|s3:\/\/\S+)$/)
+      .describe("volume:/absolute/path, gs://bucket[/prefix] or s3://bucket[/prefix]"),
+    null,
+    {
+      defaultText: "`volume:<data_dir>/store`",
+      what: "Where checkpoints lie.",
+    },
+  ),
+  setting("driver", oneOf("local"), "local", { what: "What sandboxes are: `local` processes on this machine." }),
+  setting("git_credentials", oneOf("host", "off"), "host", {
+    what: "`host`: a local sandbox may ask this machine's git credential helpers, for its session's own remote only.",
+  }),
+  setting("log_level", oneOf("trace", "debug", "info", "warn", "error", "silent"), "info", {
+    what: "The least level that is logged. Logs are JSON lines on standard error.",
+  }),
+  setting("session_keep_checkpoints", whole(1, 1000), 5, {
+    unit: "checkpoints",
+    what: "How many checkpoints of a session are kept; those taken at intervals are counted apart from the others.",
+  }),
+  setting("session_checkpoint_minutes", amount(0, MAX_MINUTES), 10, {
+    unit: "minutes",
+    what: "A live session is checkpointed this often when something changed; 0: only after turns, at suspend and on demand.",
+  }),
+  setting("session_max_untracked_mb", amount(0, 1_000_000), 50, {
+    unit: "MB (1,000,000 bytes)",
+    what: "Bound of the untracked files of a checkpoint. The largest are left out until the rest fits; each is named.",
+  }),
+  setting("session_max_part_mb", amount(0, 1_000_000), 100, {
+    unit: "MB (1,000,000 bytes)",
+    what: "A part of a checkpoint over this is sent all the same, with a warning.",
+  }),
+  setting("session_retention_days", amount(0, 36_500), 0, {
+    unit: "days",
+    what: "Checkpoints of a suspended session are dropped after this long; 0: never.",
+  }),
+  setting("idle_minutes", amount(0, MAX_MINUTES), 30, {
+    unit: "minutes",
+    what: "A session without activity for this long suspends, where neither it nor its environment says otherwise; 0: stays up.",
+  }),
+  setting("ttl_minutes", amount(0, MAX_MINUTES), 1440, {
+    unit: "minutes",
+    what: "A sandbox's hard limit, extended while it is used; 0: none.",
+  }),
+  setting("left_out_hold_hours", amount(0, 8760), 24, {
+    unit: "hours",
+    what: "A session whose newest checkpoint left files out is not suspended for idleness for this long; 0: suspend at once.",
+  }),
+  setting("start_timeout_minutes", amount(0.05, MAX_MINUTES), 15, {
+    unit: "minutes",
+    what: "A sandbox that is not ready after this long has failed to start.",
+  }),
+  setting("heartbeat_seconds", amount(0.05, 3600), 10, {
+    unit: "seconds",
+    what: "How often a daemon reports its activity.",
+  }),
+  setting("lease_seconds", amount(0.2, 86_400), 60, {
+    unit: "seconds",
+    what: "A sandbox cut off for longer stops its turn and takes a local checkpoint; a successor starts only after a longer wait.",
+  }),
+] as const satisfies readonly Setting[];
+
+interface Setting {
+  readonly name: string;
+  /** `HANGAR_…` */
+  readonly env: string;
+  readonly schema: z.ZodType;
+  /** None: optional, or worked out; `defaultText` says how. */
+  readonly default: string | number | null;
+  readonly defaultText: string;
+  readonly unit: string | null;
+  readonly what: string;
+  /** Its value is never shown. */
+  readonly secret: boolean;
+}
+
+type Given = {
+  readonly [S in (typeof SETTINGS)[number] as S["name"]]: S["default"] extends null
+    ? z.output<S["schema"]> | null
+    : z.output<S["schema"]>;
+};
+
+function setting<const N extends string, S extends z.ZodType, const D extends string | number | null>(
+  name: N,
+  schema: S,
+  fallback: D,
+  more: { what: string; unit?: string; defaultText?: string; secret?: boolean },
+): Setting & { readonly name: N; readonly schema: S; readonly default: D } {
+  return {
+    name,
+    env: `HANGAR_${name.toUpperCase()}`,
+    schema,
+    default: fallback,
+    defaultText: more.defaultText ?? `\`${String(fallback)}\``,
+    unit: more.unit ?? null,
+    what: more.what,
+    secret: more.secret ?? false,
+  };
+}
+
+/** An empty variable counts as unset, as shells and compose files leave it. */
+function readOne(setting: Setting, env: Readonly<Record<string, string | undefined>>): unknown {
+  const text = env[setting.env]?.trim() ?? "";
+  if (text === "") return setting.default;
+  const parsed = setting.schema.safeParse(text);
+  if (parsed.success) return parsed.data;
+  const was = setting.secret ? "not valid" : JSON.stringify(text.slice(0, 200));
+  throw new HangarError("invalid_request", `${setting.env} is ${was}: give ${setting.schema.description ?? "another"}`);
+}
+
+const defaultDataDir = (env: Readonly<Record<string, string | undefined>>): string => {
+  const xdg = env["XDG_DATA_HOME"] ?? "";
+  return isAbsolute(xdg) ? join(xdg, "hangar") : join(env["HOME"] || homedir(), ".local", "share", "hangar");
+};
+
+/** A mistyped name would otherwise silently leave the default in force. Other programs' prefixes are theirs. */
+function unknownVariables(env: Readonly<Record<string, string | undefined>>): string[] {
+  const known = new Set<string>(SETTINGS.map((setting) => setting.env));
+  return Object.keys(env)
+    .filter((name) => name.startsWith("HANGAR_") && !/^HANGAR_(?:AGENT|CLI|DEMO|TEST|K8S|BENCH)(?:_|$)/.test(name))
+    .filter((name) => !known.has(name) && !OTHERS.has(name))
+    .sort()
+    .map((name) => `${name} is no setting of Hangar and has no effect`);
+}
+/** Read by the CLI. */
+const OTHERS = new Set(["HANGAR_URL"]);

@@ -1,0 +1,41 @@
+/** Environments by name: what users apply, list and remove. */
+import { Environment, type EnvironmentRecord, HangarError } from "@hangar/shared";
+import type { EnvironmentRepository } from "../session/ports.ts";
+
+export interface Environments {
+  list(owner: string): Promise<EnvironmentRecord[]>;
+  /** `environment_not_found`. */
+  get(owner: string, name: string): Promise<EnvironmentRecord>;
+  /** Makes or replaces it. `document` is as a person wrote it; a ZodError names the field that is wrong. */
+  put(owner: string, name: string, document: unknown): Promise<EnvironmentRecord>;
+  /** `environment_not_found`, `environment_in_use`. */
+  remove(owner: string, name: string): Promise<void>;
+}
+
+export interface EnvironmentDeps {
+  readonly repository: EnvironmentRepository;
+  /** What an environment that does not say gets. */
+  readonly defaults: { readonly idle_minutes: number; readonly ttl_minutes: number };
+}
+
+export const makeEnvironments = (deps: EnvironmentDeps): Environments => ({
+  list: (owner) => deps.repository.list(owner),
+  async get(owner, name) {
+    const found = await deps.repository.get(owner, name);
+    if (found) return found;
+    throw new HangarError("environment_not_found", `There is no environment "${name}": see \`hangar env list\``);
+  },
+  put: async (owner, name, document) => deps.repository.put(owner, parse(deps, name, document)),
+  remove: (owner, name) => deps.repository.remove(owner, name),
+});
+
+function parse(deps: EnvironmentDeps, name: string, document: unknown): Environment {
+  if (typeof document !== "object" || document === null || Array.isArray(document)) {
+    throw new HangarError("invalid_request", "the body: give an environment's fields as an object");
+  }
+  const environment = Environment.parse({ name, ...deps.defaults, ...document });
+  if (environment.name !== name) {
+    throw new HangarError("invalid_request", `name: it is "${environment.name}" in the body and "${name}" in the path`);
+  }
+  return environment;
+}

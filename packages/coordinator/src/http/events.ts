@@ -1,0 +1,62 @@
+/** A session's event log as server-sent events: `id` is the log's own, so a reader that reconnects misses nothing. */
+import { HangarError, type SessionEvent } from "@hangar/shared";
+import type { Sessions } from "../session/sessions.ts";
+import { OWNER } from "./auth.ts";
+import { type Ctx, param } from "./routes.ts";
+
+/** A comment this often keeps proxies from closing a quiet stream, and finds readers that are gone. */
+const HEARTBEAT_MS = 15_000;
+
+/** `Last-Event-ID`, else `?from=`, else what comes after now. Ends when the session is removed. */
+export async function eventStream(c: Ctx, sessions: Sessions, heartbeatMs = HEARTBEAT_MS): Promise<Response> {
+  const ref = param(c, "id");
+  const from = startOf(c.req.header("last-event-id") ?? c.req.query("from") ?? "$");
+  // A session that is not there is a problem, not an empty stream; its id holds when its name is used anew.
+  const { id } = await sessions.get(OWNER, ref);
+  const stop = new AbortController();
+  const events = sessions.events(OWNER, id, from, stop.signal)[Symbol.asyncIterator]();
+  const text = new TextEncoder();
+
+  let heartbeat: NodeJS.Timeout | undefined;
+  const end = (): void => {
+    clearInterval(heartbeat);
+    stop.abort();
+  };
+  const body = new ReadableStream<Uint8Array>({
+    start(controller) {
+      // Headers reach the reader with the first bytes.
+      controller.enqueue(text.encode(": connected\n\n"));
+      heartbeat = setInterval(() => controller.enqueue(text.encode(": \n\n")), heartbeatMs).unref();
+    },
+    // One event for each time the reader has room: a slow reader holds nothing in memory.
+    async pull(controller) {
+      try {
+        const next = await events.next();
+        if (!next.done) {
+          controller.enqueue(text.encode(frame(next.value)));
+          return;
+        }
+        end();
+        controller.close();
+      } catch (error) {
+        end();
+        // A broken stream makes the reader reconnect with its last id.
+        if (!stop.signal.aborted || !(error instanceof Error && error.name === "AbortError")) controller.error(error);
+      }
+    },
+    async cancel() {
+      end();
+      await events.return?.();
+    },
+  });
+  return new Response(body, {
+    headers: { "content-type": "text/event-stream", "cache-control": "no-store", "x-accel-buffering": "no" },
+  });
+}
+
+const frame = (event: SessionEvent): string => `id: ${event.id}\ndata: ${JSON.stringify(event)}\n\n`;
+
+function startOf(from: string): string {
+  if (/^(?:\$|[0-9]{1,19}(?:-[0-9]{1,19})?)$/.test(from)) return from;
+  throw new HangarError("invalid_request", "from: give 0, $ or an event's id");
+}

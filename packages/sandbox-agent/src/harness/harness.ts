@@ -17,8 +17,9 @@ export interface Place {
 }
 
 export interface TurnContext extends Place {
-  /** What is said to the agent, preamble included. */
   readonly message: string;
+  /** Said before the message: what is not as the agent remembers, or a handoff. `spoken` joins them for an agent. */
+  readonly preamble: string | null;
   readonly model: string | null;
   /** The conversation to go on with; none on the first turn. */
   readonly resume: string | null;
@@ -62,9 +63,13 @@ export interface Verdict {
 
 /** Reads one turn's output. Made anew for every turn. */
 export interface OutputParser {
+  /** Shown once the process runs, before its own output. */
+  readonly opening: readonly TurnOutput[];
+  /** stdout is plain text: neighbouring text events are joined, and an overlong line is cut instead of left out. */
+  readonly plain: boolean;
   /** One line of stdout, without its end. Never throws: a line that makes no sense is shown as it is, or skipped. */
   line(line: string): TurnOutput[];
-  /** After the last line. `stderr` is the tail of the other stream. Called once, also after a kill. */
+  /** After the last line. `stderr` is the tail of the other stream. Called once, also after a kill; may end the transcript. */
   end(exit: Exit, stderr: string): Promise<Verdict>;
 }
 
@@ -115,8 +120,12 @@ export interface Harness {
   turn(context: TurnContext): Promise<Command>;
   parser(context: TurnContext): Promise<OutputParser>;
   /** The command of an interactive resume (or start, without `resume`) for a terminal. */
-  interactive(context: Omit<TurnContext, "message">): Promise<Command>;
+  interactive(context: Omit<TurnContext, "message" | "preamble">): Promise<Command>;
 }
+
+/** Preamble and message as one prompt. */
+export const spoken = (context: Pick<TurnContext, "message" | "preamble">): string =>
+  context.preamble === null ? context.message : `${context.preamble}\n\n${context.message}`;
 
 /** Bounds, bytes, so that no output can exhaust the daemon or the link. */
 export const LIMITS = {

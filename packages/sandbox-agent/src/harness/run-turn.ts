@@ -8,8 +8,9 @@ export interface TurnInput {
   readonly home: string;
   /** The whole environment of the harness: PATH, variables and secrets. Nothing else is inherited. */
   readonly env: Readonly<Record<string, string>>;
-  /** The preamble, when there is one, already joined. */
   readonly message: string;
+  /** Not joined to the message: what runs a message as a script must not run the preamble. */
+  readonly preamble: string | null;
   readonly model: string | null;
   /** The conversation to go on with; none on the first turn. */
   readonly harnessSession: string | null;

@@ -8,6 +8,13 @@ import type {
   SecretRepository,
   SessionRepository,
 } from "../session/ports.ts";
+import { makeAgentCommands } from "./agent-commands.ts";
+import { connectClient } from "./client.ts";
+import { makeDueWork } from "./due-work.ts";
+import { makeEnvironmentRepository, makeSecretRepository } from "./environment-repository.ts";
+import { makeEventLog } from "./event-log.ts";
+import { makeSessionRepository } from "./session-repository.ts";
+import { makeWake } from "./wake.ts";
 
 export interface RedisAdapters {
   readonly sessions: SessionRepository;
@@ -25,6 +32,24 @@ export interface RedisAdapters {
  * `url`: redis://…, rediss://… or unix:///path. Throws `redis_unavailable` when it cannot be reached at start;
  * afterwards connections come back by themselves and calls in between throw it.
  */
-export function connectRedis(_options: { url: string; clock: Clock; keepEvents?: number }): Promise<RedisAdapters> {
-  throw new Error("filled in below");
+export async function connectRedis(options: {
+  url: string;
+  clock: Clock;
+  /** Events kept of a session, about. */
+  keepEvents?: number;
+}): Promise<RedisAdapters> {
+  const client = await connectClient(options.url);
+  const wake = makeWake(client);
+  return {
+    sessions: makeSessionRepository(client, options.clock, options.keepEvents ?? 10_000),
+    due: makeDueWork(client, wake),
+    events: makeEventLog(client, wake),
+    commands: makeAgentCommands(client, wake),
+    environments: makeEnvironmentRepository(client, options.clock),
+    secrets: makeSecretRepository(client, options.clock),
+    ping: async () => {
+      await client.call((redis) => redis.ping());
+    },
+    close: () => client.close(),
+  };
 }

@@ -92,6 +92,8 @@ export interface Change {
   readonly due?: number | null;
   /** Not later than that; never postpones. */
   readonly dueBy?: number;
+  /** Leaves `rev` and `updated_at` as they are: heartbeats and output, which race with nothing. */
+  readonly quiet?: boolean;
 }
 
 export type ChangeResult =
@@ -125,6 +127,9 @@ export interface SessionRepository {
   begins(id: string): Promise<BeginRecord[]>;
   /** Everything of the session, its name, events and due work with it. Of one that is not there: no error. */
   remove(id: string): Promise<void>;
+  /** Whether this data was filled from the store since it began; false: it is new, or was deleted. */
+  isFilled(): Promise<boolean>;
+  setFilled(): Promise<void>;
 }
 
 /** Sessions to be looked at, by time. A claim hides one from other replicas until it ends or is settled. */

@@ -1,0 +1,77 @@
+/** Environments and secrets, per owner: one hash each. */
+import { HangarError } from "@hangar/shared";
+import type { EnvironmentRecord, SecretInfo } from "@hangar/shared";
+import type { Clock, EnvironmentRepository, SecretRepository } from "../session/ports.ts";
+import type { RedisClient } from "./client.ts";
+import { environmentSessionsKey, environmentsKey, secretsKey } from "./keys.ts";
+
+type Stored = Omit<EnvironmentRecord, "sessions">;
+
+export function makeEnvironmentRepository(client: RedisClient, clock: Clock): EnvironmentRepository {
+  const counted = async (owner: string, text: string): Promise<EnvironmentRecord> => {
+    const stored = JSON.parse(text) as Stored;
+    const sessions = await client.call((redis) => redis.scard(environmentSessionsKey(owner, stored.name)));
+    return { ...stored, sessions };
+  };
+  const get = async (owner: string, name: string): Promise<EnvironmentRecord | null> => {
+    const text = await client.call((redis) => redis.hget(environmentsKey(owner), name));
+    return text === null ? null : counted(owner, text);
+  };
+
+  return {
+    get,
+    async list(owner) {
+      const texts = await client.call((redis) => redis.hvals(environmentsKey(owner)));
+      const records = await Promise.all(texts.map((text) => counted(owner, text)));
+      return records.sort((a, b) => (a.name < b.name ? -1 : 1));
+    },
+    async put(owner, environment, how) {
+      const now = new Date(clock()).toISOString();
+      const before = await get(owner, environment.name);
+      const stored: Stored = { ...environment, created_at: before?.created_at ?? now, updated_at: now };
+      const key = environmentsKey(owner);
+      const text = JSON.stringify(stored);
+      const made =
+        how === "absent"
+          ? (await client.call((redis) => redis.hsetnx(key, environment.name, text))) === 1
+          : (await client.call((redis) => redis.hset(key, environment.name, text))) >= 0;
+      if (!made) throw new HangarError("name_taken", `An environment named "${environment.name}" exists`);
+      return counted(owner, text);
+    },
+    async remove(owner, name) {
+      const users = Number(
+        await client.script("removeEnvironment", [environmentsKey(owner), environmentSessionsKey(owner, name)], [name]),
+      );
+      if (users < 0) throw new HangarError("environment_not_found", `There is no environment named "${name}"`);
+      if (users === 0) return;
+      const whose = users === 1 ? "1 session uses" : `${users} sessions use`;
+      throw new HangarError("environment_in_use", `${whose} the environment "${name}": archive or remove them first`);
+    },
+  };
+}
+
+export function makeSecretRepository(client: RedisClient, clock: Clock): SecretRepository {
+  return {
+    async put(owner, name, sealed) {
+      const updated_at = new Date(clock()).toISOString();
+      const text = JSON.stringify({ updated_at, sealed: Buffer.from(sealed).toString("base64") });
+      await client.call((redis) => redis.hset(secretsKey(owner), name, text));
+      return { name, updated_at };
+    },
+    async get(owner, name) {
+      const text = await client.call((redis) => redis.hget(secretsKey(owner), name));
+      if (text === null) return null;
+      return new Uint8Array(Buffer.from((JSON.parse(text) as { sealed: string }).sealed, "base64"));
+    },
+    async list(owner) {
+      const all = await client.call((redis) => redis.hgetall(secretsKey(owner)));
+      return Object.entries(all)
+        .map(([name, text]): SecretInfo => ({ name, updated_at: (JSON.parse(text) as SecretInfo).updated_at }))
+        .sort((a, b) => (a.name < b.name ? -1 : 1));
+    },
+    async remove(owner, name) {
+      const removed = await client.call((redis) => redis.hdel(secretsKey(owner), name));
+      if (removed === 0) throw new HangarError("secret_not_found", `There is no secret named ${name}`);
+    },
+  };
+}

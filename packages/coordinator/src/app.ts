@@ -8,7 +8,7 @@ import { HangarError } from "@hangar/shared";
 import type { Environments } from "./environment/environments.ts";
 import type { Secrets } from "./environment/secrets.ts";
 import { agentRoutes } from "./http/agent.ts";
-import type { CheckAdmin } from "./http/auth.ts";
+import type { CheckAdmin, CheckHost } from "./http/auth.ts";
 import { checkpointRoutes } from "./http/checkpoints.ts";
 import { environmentRoutes } from "./http/environments.ts";
 import { asHangarError, problemResponse } from "./http/problem.ts";
@@ -28,7 +28,7 @@ export interface AppDeps extends StatusDeps {
   readonly environments: Environments;
   readonly secrets: Secrets;
   readonly checkAdmin: CheckAdmin;
-  checkHost(host: string | null | undefined, origin: string | null | undefined): void;
+  readonly checkHost: CheckHost;
   /** The volume store's signed URLs, where this replica serves them; it has its own checks and limits. */
   readonly volume: { readonly prefix: string; handle(request: Request): Promise<Response> } | null;
   readonly log: Log;
@@ -59,7 +59,7 @@ export function createApp(deps: AppDeps): Hono<AppEnv> {
   app.use("/agent/*", limitBody(MAX_AGENT_BODY));
 
   mount(app, statusRoutes(deps));
-  mount(app, sessionRoutes(deps.sessions));
+  mount(app, sessionRoutes(deps.sessions, deps.log));
   mount(app, turnRoutes(deps.sessions));
   mount(app, checkpointRoutes(deps.sessions));
   mount(app, environmentRoutes(deps.environments));

@@ -27,6 +27,8 @@ export function bearer(authorization: string | null | undefined): string {
 /** Digests have one length, so the comparison tells nothing of the token's. */
 const digest = (text: string): Buffer => createHash("sha256").update(text).digest();
 
+export type CheckHost = (host: string | null | undefined, origin: string | null | undefined) => void;
+
 export interface HostRules {
   /** The address listened on. */
   readonly host: string;
@@ -39,9 +41,7 @@ export interface HostRules {
  * that an attacker rebinds to 127.0.0.1 is not among them); and a request that says it comes from a page of another
  * origin is refused anywhere. Throws HangarError `forbidden`.
  */
-export function hostCheck(
-  rules: HostRules,
-): (host: string | null | undefined, origin: string | null | undefined) => void {
+export function hostCheck(rules: HostRules): CheckHost {
   const own = new Set(["localhost", "127.0.0.1", "[::1]", urlHost(rules.advertiseUrl), bracketed(rules.host)]);
   const loopback = isLoopback(rules.host);
   return (host, origin) => {

@@ -2,13 +2,18 @@
 import { HangarError, type SessionEvent } from "@hangar/shared";
 import type { Sessions } from "../session/sessions.ts";
 import { OWNER } from "./auth.ts";
+import { asHangarError } from "./problem.ts";
 import { type Ctx, param } from "./routes.ts";
+import type { Log } from "../telemetry.ts";
 
 /** A comment this often keeps proxies from closing a quiet stream, and finds readers that are gone. */
 const HEARTBEAT_MS = 15_000;
 
-/** `Last-Event-ID`, else `?from=`, else what comes after now. Ends when the session is removed. */
-export async function eventStream(c: Ctx, sessions: Sessions, heartbeatMs = HEARTBEAT_MS): Promise<Response> {
+/**
+ * From after `Last-Event-ID`, else `?from=`, else now. A reader whose stream ends asks again: of a session that was removed,
+ * it then gets a problem.
+ */
+export async function eventStream(c: Ctx, sessions: Sessions, log: Log): Promise<Response> {
   const ref = param(c, "id");
   const from = startOf(c.req.header("last-event-id") ?? c.req.query("from") ?? "$");
   // A session that is not there is a problem, not an empty stream; its id holds when its name is used anew.
@@ -26,7 +31,7 @@ export async function eventStream(c: Ctx, sessions: Sessions, heartbeatMs = HEAR
     start(controller) {
       // Headers reach the reader with the first bytes.
       controller.enqueue(text.encode(": connected\n\n"));
-      heartbeat = setInterval(() => controller.enqueue(text.encode(": \n\n")), heartbeatMs).unref();
+      heartbeat = setInterval(() => controller.enqueue(text.encode(": \n\n")), HEARTBEAT_MS).unref();
     },
     // One event for each time the reader has room: a slow reader holds nothing in memory.
     async pull(controller) {
@@ -36,13 +41,14 @@ export async function eventStream(c: Ctx, sessions: Sessions, heartbeatMs = HEAR
           controller.enqueue(text.encode(frame(next.value)));
           return;
         }
-        end();
-        controller.close();
       } catch (error) {
-        end();
-        // A broken stream makes the reader reconnect with its last id.
-        if (!stop.signal.aborted || !(error instanceof Error && error.name === "AbortError")) controller.error(error);
+        if (stop.signal.aborted) return;
+        // The reader comes back with its last id, here or at another replica.
+        log.warn({ requestId: c.get("requestId"), session: id, error }, "an event stream was broken off");
+        controller.enqueue(text.encode(`: ${asHangarError(error).code}\n\n`));
       }
+      end();
+      controller.close();
     },
     async cancel() {
       end();

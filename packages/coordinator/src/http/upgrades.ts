@@ -7,6 +7,7 @@ import type { IncomingMessage, Server } from "node:http";
 import type { Duplex } from "node:stream";
 import { HangarError, MAX_FRAME } from "@hangar/shared";
 import { type WebSocket, WebSocketServer } from "ws";
+import type { CheckHost } from "./auth.ts";
 import { asHangarError, problemResponse } from "./problem.ts";
 import type { Log } from "../telemetry.ts";
 
@@ -27,7 +28,7 @@ export interface UpgradeRoute {
 
 export interface UpgradeDeps {
   readonly log: Log;
-  checkHost(host: string | undefined, origin: string | undefined): void;
+  readonly checkHost: CheckHost;
   /** A socket that answers no ping for this long is ended. */
   readonly pingMs: number;
 }

@@ -1,8 +1,10 @@
 /** The harnesses that Hangar knows, by name. */
 import { HangarError } from "@hangar/shared";
+import { claude } from "./claude.ts";
 import type { Harness } from "./harness.ts";
+import { script } from "./script.ts";
 
-const known: readonly Harness[] = [];
+const known: readonly Harness[] = [claude, script];
 
 /** Throws `invalid_request` for a name that no adapter has. */
 export function harnessFor(name: string): Harness {

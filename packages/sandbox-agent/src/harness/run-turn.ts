@@ -1,6 +1,10 @@
-/** Runs one turn of any harness: start, stream, judge, stop without leaving a process behind. */
-import type { TurnOutput, TurnResult } from "@hangar/shared";
-import type { Harness } from "./harness.ts";
+/** Runs one turn of any harness: prepare, run, judge. */
+import { HangarError, type TurnOutput, type TurnResult } from "@hangar/shared";
+import { findProgram, requireProgram } from "./find-program.ts";
+import { type Command, type Harness, LIMITS, type OutputParser, type Place, type TurnContext } from "./harness.ts";
+import type { Transcript, Verdict } from "./harness.ts";
+import { type Ended, runProcess, type Stop } from "./harness-process.ts";
+import { cutMiddle, oneLine } from "./text.ts";
 
 export interface TurnInput {
   readonly harness: Harness;
@@ -25,12 +29,117 @@ export interface TurnInput {
   readonly onOutput: (output: TurnOutput) => void;
   /** The harness's process runs. Not called when the turn fails before. */
   readonly onStarted: (pid: number) => void;
+  /** How long the harness may take to end when it is asked to, milliseconds; 5000 when not said. */
+  readonly graceMs?: number;
 }
 
 /**
  * Never rejects for what a harness, a home or a missing program does: that is a `failed` result whose `error` is one line
- * with what to do. When it settles, a stopped turn has no process left.
+ * with what to do. When it settles, a stopped turn has no process left; what a finished turn left running (a server that
+ * the agent started) goes on. `conversation_lost` says that the harness does not hold the conversation that was asked for:
+ * the next turn hands off. `harness_session` is what the next turn can resume; none when there is nothing to resume.
  */
-export async function runTurn(_input: TurnInput): Promise<TurnResult> {
-  throw new Error("being built");
+export async function runTurn(input: TurnInput): Promise<TurnResult> {
+  try {
+    const prepared = await prepare(input);
+    if ("refused" in prepared) return { ...nothingRan(input), ...prepared.refused };
+    const ended = await runProcess({ ...input, ...prepared, graceMs: input.graceMs ?? 5000 });
+    const verdict = await prepared.parser.end(ended.exit, ended.stderr);
+    return await judge(input, prepared, ended, verdict);
+  } catch (error) {
+    if (error instanceof HangarError) return { ...nothingRan(input), error: error.message };
+    const why = oneLine(error instanceof Error ? error.message : String(error));
+    return { ...nothingRan(input), error: `${input.harness.title} could not run: ${why}` };
+  }
 }
+
+interface Prepared {
+  readonly context: TurnContext;
+  readonly program: string;
+  readonly command: Command;
+  readonly parser: OutputParser;
+  /** The transcript that the turn goes on with. */
+  readonly before: Transcript | null;
+}
+
+/** What can be refused is refused here, before anything runs. */
+async function prepare(input: TurnInput): Promise<Prepared | { refused: Partial<TurnResult> }> {
+  const { harness, harnessSession: resume } = input;
+  const place: Place = { home: input.home, cwd: input.cwd, env: input.env };
+  if (input.signal.aborted) {
+    const state = input.signal.reason === "interrupted" ? "interrupted" : "cancelled";
+    return { refused: { state, error: null } };
+  }
+  await requireProgram(harness, input.env);
+  const missing = await harness.missingCredential(place);
+  if (missing !== null) return { refused: { error: missing } };
+
+  let before: Transcript | null = null;
+  if (resume !== null) {
+    const isValid = harness.supportsResume && harness.validConversation(resume);
+    if (isValid) await harness.relocate(place, resume);
+    before = isValid ? await harness.transcript(place, resume) : null;
+    if (before === null) {
+      const error =
+        `The conversation ${oneLine(resume, 80)} of ${harness.title} is not in this sandbox, so nothing was run: ` +
+        "send again, and the next turn begins with an account of the session";
+      return { refused: { error, conversation_lost: true, harness_session: null } };
+    }
+  }
+
+  await harness.seed(place);
+  const fresh = resume === null ? harness.newConversation() : null;
+  const context = { ...place, message: input.message, preamble: input.preamble, model: input.model, resume, fresh };
+  const command = await harness.turn(context);
+  const program = await findProgram(command.argv[0], command.env);
+  if (program === null) throw new Error(`${command.argv[0]} is not on the sandbox's PATH`);
+  return { context, program, command, parser: await harness.parser(context), before };
+}
+
+async function judge(input: TurnInput, prepared: Prepared, ended: Ended, verdict: Verdict): Promise<TurnResult> {
+  const { harness } = input;
+  const { context, before } = prepared;
+  const state = stateOf(ended.stop, verdict);
+  const session = verdict.session ?? context.resume ?? context.fresh;
+  const after =
+    session !== null && harness.validConversation(session) ? await harness.transcript(context, session) : null;
+  const beganAnew = context.resume !== null && (verdict.unknownConversation || session !== context.resume);
+  // A turn that was stopped or failed early may have written nothing; but nothing ever shrinks a transcript.
+  const grew = (after?.size ?? 0) > (before?.size ?? 0) || (state !== "done" && after?.size === before?.size);
+  const lost = harness.supportsResume && (beganAnew || !grew);
+  return {
+    state,
+    exit_code: ended.exitCode,
+    summary: verdict.summary === null ? null : cutMiddle(verdict.summary, LIMITS.summary),
+    error: state === "done" ? null : errorOf(input, ended, verdict),
+    harness_session: after === null ? null : session,
+    conversation_lost: lost,
+    handoff: input.handoff,
+    usage: verdict.usage,
+  };
+}
+
+function stateOf(stop: Stop | null, verdict: Verdict): TurnResult["state"] {
+  if (stop === "cancelled" || stop === "interrupted") return stop;
+  return stop === "timeout" || verdict.error !== null ? "failed" : "done";
+}
+
+function errorOf({ timeoutSeconds }: TurnInput, { stop, left }: Ended, { error }: Verdict): string | null {
+  const stuck = left.length === 0 ? null : `${left.length} processes could not be ended (${left[0]?.pid ?? ""} …)`;
+  if (stop === "timeout") {
+    const over = `The turn was stopped: it took longer than ${timeoutSeconds} s. Send again to go on, or allow more time`;
+    return stuck === null ? over : `${over}; ${stuck}`;
+  }
+  return stop === null ? error : stuck;
+}
+
+const nothingRan = (input: TurnInput): TurnResult => ({
+  state: "failed",
+  exit_code: null,
+  summary: null,
+  error: null,
+  harness_session: input.harnessSession,
+  conversation_lost: false,
+  handoff: input.handoff,
+  usage: null,
+});

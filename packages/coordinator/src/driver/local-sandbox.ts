@@ -87,11 +87,16 @@ export interface Started {
  * line before it becomes the command: the caller writes down who it is first, so that no process is ever unknown.
  */
 export async function start(folder: string, command: Command): Promise<Started> {
-  const gate = ["/bin/sh", "-c", 'read -r _ && exec "$0" "$@" </dev/null', ...command.argv];
+  const shell = ["/bin/sh", "-c"];
+  // In a namespace the shell stays: its first process collects orphans, and everything in it ends with the command.
   const [file, ...args] =
     command.bubblewrap === null
-      ? gate
-      : [command.bubblewrap.binary, "--info-fd", "3", ...command.bubblewrap.arguments, "--", ...gate];
+      ? [...shell, 'read -r _ && exec "$0" "$@" </dev/null', ...command.argv]
+      : [
+          command.bubblewrap.binary,
+          ...["--as-pid-1", "--info-fd", "3", ...command.bubblewrap.arguments, "--"],
+          ...[...shell, 'read -r _ || exit 0; "$0" "$@" </dev/null; exit $?', ...command.argv],
+        ];
   const log = openSync(join(folder, "log"), "a", 0o600);
   const child = spawn(file as string, args, {
     cwd: command.cwd,
@@ -151,18 +156,20 @@ export function toTrash(path: string): string {
 
 /** Also where it holds folders that may not be written. */
 export async function removeTree(path: string): Promise<void> {
-  try {
-    await rm(path, { recursive: true, force: true });
-  } catch (error) {
-    if (!["EACCES", "EPERM", "ENOTEMPTY"].includes((error as NodeJS.ErrnoException).code ?? "")) throw error;
-    await makeWritable(path);
-    await rm(path, { recursive: true, force: true, maxRetries: 3, retryDelay: 50 });
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await rm(path, { recursive: true, force: true });
+    } catch (error) {
+      if (attempt === 5) throw error;
+      await makeWritable(path);
+    }
   }
 }
 
+/** A failed removal goes on for a moment after it was reported, so what is there may vanish meanwhile. */
 async function makeWritable(folder: string): Promise<void> {
-  await chmod(folder, 0o700);
-  for (const entry of await readdir(folder, { withFileTypes: true })) {
+  await chmod(folder, 0o700).catch(() => undefined);
+  for (const entry of await readdir(folder, { withFileTypes: true }).catch(() => [])) {
     if (entry.isDirectory()) await makeWritable(join(folder, entry.name));
   }
 }

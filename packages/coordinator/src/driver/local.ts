@@ -121,13 +121,15 @@ export async function createLocalDriver(options: LocalDriverOptions): Promise<Dr
       throw error;
     }
     own.set(spec.id, null);
-    void tellExit(spec.id, folder, started.ended);
+    void tellExit(spec.id, folder, started);
     started.go();
     return { adopted: adopted !== null };
   }
 
-  async function tellExit(id: string, folder: string, ended: Promise<string>): Promise<void> {
+  async function tellExit(id: string, folder: string, { main, ended }: Started): Promise<void> {
     const how = await ended;
+    // bubblewrap reports its command's end a moment before the namespace is gone.
+    await gone(main, 10_000);
     if (!own.has(id)) return;
     own.set(id, how === "exit 0" ? how : `${how}: ${lastLine(folder)}`);
     for (const callback of callbacks) callback(id);

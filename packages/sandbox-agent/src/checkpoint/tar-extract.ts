@@ -32,6 +32,8 @@ export interface ExtractOptions extends ReadLimits {
   readonly replace?: boolean;
   /** Throws for what this archive may not hold. Called before anything of the member is written. */
   readonly check?: (entry: ArchiveEntry) => void;
+  /** False: this member is skipped. Called after `check`. */
+  readonly want?: (entry: ArchiveEntry) => boolean;
 }
 
 /**
@@ -54,6 +56,7 @@ export async function extractArchive(
       source,
       async (member) => {
         options.check?.(member.entry);
+        if (options.want?.(member.entry) === false) return;
         await target.write(member);
         paths.push(member.entry.path);
       },

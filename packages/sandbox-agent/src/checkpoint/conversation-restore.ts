@@ -1,0 +1,173 @@
+/** Puts the conversations of a checkpoint back into a home: all of them, checked, or none. */
+import { createHash } from "node:crypto";
+import {
+  chmodSync,
+  closeSync,
+  constants as fs,
+  fstatSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  readlinkSync,
+  readSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  utimesSync,
+} from "node:fs";
+import type { Readable } from "node:stream";
+import { HangarError } from "@hangar/shared";
+import { extractArchive } from "./tar-extract.ts";
+import { invalid, pathProblem, type ArchiveEntry } from "./tar-header.ts";
+import { CONVERSATION_ROOTS } from "./conversation-scan.ts";
+import { decodePath, encodePath, type ConversationRecord, type RecordedFile } from "./conversation-record.ts";
+
+export interface RestoreConversationOptions {
+  /** The plain bytes of a part's archive. Called for each of `record.parts`, in order. */
+  readonly open: (part: string) => Promise<Readable>;
+  readonly signal?: AbortSignal;
+}
+
+/**
+ * Unpacks the parts into a temporary folder inside the home, takes from each only what the record says it holds, checks
+ * every byte against the record, then renames the files into their places, with the present time (harnesses sweep old
+ * transcripts). Other conversations that the home holds stay as they are.
+ * @throws HangarError `checkpoint_invalid` before anything in its place was touched.
+ */
+export async function restoreConversations(
+  home: string,
+  record: ConversationRecord,
+  options: RestoreConversationOptions,
+): Promise<{ paths: Buffer[] }> {
+  for (const file of record.files) checkPath(file);
+  const stage = mkdtempSync(`${home}/.hangar-restore-`);
+  try {
+    for (const part of record.parts) await unpack(stage, record, part, options);
+    for (const file of record.files) checkFile(stage, file);
+    dropDerived(home);
+    return { paths: record.files.map((file) => place(home, stage, file)) };
+  } finally {
+    rmSync(stage, { recursive: true, force: true });
+  }
+}
+
+/** Nothing outside the conversation folders is written, whatever a record says. */
+function checkPath(file: RecordedFile): void {
+  const path = decodePath(file.path);
+  const text = path.toString("latin1");
+  const root = CONVERSATION_ROOTS.find(({ folder }) => text.startsWith(`${folder}/`));
+  if (pathProblem(path) || root === undefined || (file.kind === "file" && root.only && !root.only.test(text)))
+    throw invalid("its record names a file that is no conversation", path);
+  let end = 0;
+  for (const segment of file.segments) {
+    if (segment.offset !== end) throw invalid("its record has a gap", path);
+    end += segment.size;
+  }
+  if (end !== file.size || (file.kind === "symlink") !== (file.link !== null))
+    throw invalid("its record contradicts itself", path);
+}
+
+async function unpack(
+  stage: string,
+  record: ConversationRecord,
+  part: string,
+  options: RestoreConversationOptions,
+): Promise<void> {
+  const live = new Map<string, Set<number>>();
+  for (const file of record.files) {
+    const offsets = file.segments.filter((segment) => segment.part === part).map((segment) => segment.offset);
+    if (offsets.length > 0) live.set(file.path, new Set(offsets));
+  }
+  await extractArchive(await options.open(part), stage, {
+    times: "now",
+    replace: true,
+    // What a later part made void is skipped, and does not come back from the dead.
+    want: (entry: ArchiveEntry) => live.get(encodePath(entry.path))?.has(entry.segment ?? 0) === true,
+    ...(options.signal && { signal: options.signal }),
+  });
+}
+
+function checkFile(stage: string, file: RecordedFile): void {
+  const path = decodePath(file.path);
+  const at = Buffer.concat([Buffer.from(`${stage}/`), path]);
+  const stat = lstatSync(at, { throwIfNoEntry: false });
+  if (stat === undefined) throw invalid("a conversation is missing", path);
+  if (file.kind === "symlink") {
+    if (!stat.isSymbolicLink() || encodePath(readlinkSync(at, { encoding: "buffer" })) !== file.link)
+      throw invalid("a link is not the recorded one", path);
+    return;
+  }
+  if (!stat.isFile()) throw invalid("a conversation is no file", path);
+  const fd = openSync(at, fs.O_RDONLY | fs.O_NOFOLLOW);
+  try {
+    if (fstatSync(fd).size !== file.size) throw invalid("a conversation has another length than was recorded", path);
+    for (const segment of file.segments)
+      if (digest(fd, segment.offset, segment.size) !== segment.sha256)
+        throw invalid("a conversation has other bytes than were recorded", path);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+function digest(fd: number, offset: number, size: number): string {
+  const hash = createHash("sha256");
+  const buffer = Buffer.allocUnsafe(Math.min(1024 * 1024, size));
+  for (let at = 0; at < size;) {
+    const read = readSync(fd, buffer, 0, Math.min(buffer.length, size - at), offset + at);
+    if (read === 0) break;
+    hash.update(buffer.subarray(0, read));
+    at += read;
+  }
+  return hash.digest("hex");
+}
+
+function place(home: string, stage: string, file: RecordedFile): Buffer {
+  const path = decodePath(file.path);
+  const from = Buffer.concat([Buffer.from(`${stage}/`), path]);
+  const to = Buffer.concat([Buffer.from(`${home}/`), path]);
+  makeFolders(home, path);
+  if (file.kind === "file") {
+    const now = Date.now() / 1000;
+    utimesSync(from, now, now);
+    chmodSync(from, file.mode & 0o7777);
+  }
+  if (lstatSync(to, { throwIfNoEntry: false })?.isDirectory()) rmSync(to, { recursive: true, force: true });
+  renameSync(from, to);
+  return path;
+}
+
+/** The folders above a path; one that is a link is used where it stays inside the home. */
+function makeFolders(home: string, path: Buffer): void {
+  const real = realpathSync.native(home);
+  const pieces = path.toString("latin1").split("/").slice(0, -1);
+  for (let i = 1; i <= pieces.length; i++) {
+    const at = Buffer.concat([Buffer.from(`${home}/`), Buffer.from(pieces.slice(0, i).join("/"), "latin1")]);
+    const there = lstatSync(at, { throwIfNoEntry: false });
+    if (there === undefined) mkdirSync(at, { mode: 0o700 });
+    else if (there.isSymbolicLink()) {
+      const target = realpathSync.native(at);
+      if (!target.startsWith(`${real}/`))
+        throw new HangarError(
+          "checkpoint_invalid",
+          `${at.toString()} leads out of the home: remove that link and try again`,
+        );
+    } else if (!there.isDirectory()) {
+      rmSync(at, { force: true });
+      mkdirSync(at, { mode: 0o700 });
+    }
+  }
+}
+
+/** Codex shows its interface from an index of its own, which would be newer than the transcripts. It is made again. */
+function dropDerived(home: string): void {
+  let names: string[] = [];
+  try {
+    names = readdirSync(`${home}/.codex`);
+  } catch {
+    return;
+  }
+  for (const name of names)
+    if (/^thread_history_\d+\.sqlite/.test(name)) rmSync(`${home}/.codex/${name}`, { force: true });
+}

@@ -94,8 +94,14 @@ export async function start(folder: string, command: Command): Promise<Started> 
       ? [...shell, 'read -r _ && exec "$0" "$@" </dev/null', ...command.argv]
       : [
           command.bubblewrap.binary,
-          ...["--as-pid-1", "--info-fd", "3", ...command.bubblewrap.arguments, "--"],
-          ...[...shell, 'read -r _ || exit 0; "$0" "$@" </dev/null; exit $?', ...command.argv],
+          "--as-pid-1",
+          "--info-fd",
+          "3",
+          ...command.bubblewrap.arguments,
+          "--",
+          ...shell,
+          'read -r _ || exit 0; "$0" "$@" </dev/null; exit $?',
+          ...command.argv,
         ];
   const log = openSync(join(folder, "log"), "a", 0o600);
   const child = spawn(file as string, args, {

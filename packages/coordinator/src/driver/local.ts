@@ -33,6 +33,7 @@ import {
   toTrash,
   type Run,
   start,
+  type Started,
   writeRun,
 } from "./local-sandbox.ts";
 
@@ -196,7 +197,10 @@ export async function createLocalDriver(options: LocalDriverOptions): Promise<Dr
     };
     return {
       argv,
-      env: sandboxEnvironment(options.env, INNER, spec.env, sshAgent === null ? null : INNER_SSH_AGENT),
+      env: {
+        ...sandboxEnvironment(options.env, INNER, spec.env, sshAgent === null ? null : INNER_SSH_AGENT),
+        [MARK]: folder,
+      },
       cwd: folder,
       bubblewrap: { binary, arguments: bubblewrapArguments(view) },
     };

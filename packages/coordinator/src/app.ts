@@ -32,6 +32,10 @@ export interface AppDeps extends StatusDeps {
   /** The volume store's signed URLs, where this replica serves them; it has its own checks and limits. */
   readonly volume: { readonly prefix: string; handle(request: Request): Promise<Response> } | null;
   readonly log: Log;
+  /** Why nothing is served now, while it starts and while it stops; `null`: it serves. */
+  readonly refusing: () => string | null;
+  /** Fires when it stops: streams without an end of their own end then. */
+  readonly stopping: AbortSignal;
 }
 
 /** A message may hold 1,000,000 characters, each up to six bytes of JSON. */
@@ -46,6 +50,8 @@ export function createApp(deps: AppDeps): Hono<AppEnv> {
     const requestId = newRequestId();
     c.set("requestId", requestId);
     deps.checkHost(c.req.header("host"), c.req.header("origin"));
+    const refusing = deps.refusing();
+    if (refusing !== null && c.req.path !== "/healthz") throw new HangarError("not_running", refusing);
     await next();
     c.header("x-request-id", requestId);
     c.header("x-content-type-options", "nosniff");
@@ -59,7 +65,7 @@ export function createApp(deps: AppDeps): Hono<AppEnv> {
   app.use("/agent/*", limitBody(MAX_AGENT_BODY));
 
   mount(app, statusRoutes(deps));
-  mount(app, sessionRoutes(deps.sessions, deps.log));
+  mount(app, sessionRoutes(deps.sessions, deps));
   mount(app, turnRoutes(deps.sessions));
   mount(app, checkpointRoutes(deps.sessions));
   mount(app, environmentRoutes(deps.environments));

@@ -124,6 +124,9 @@ export const SETTINGS = [
     },
   ),
   setting("driver", oneOf("local"), "local", { what: "What sandboxes are: `local` processes on this machine." }),
+  setting("isolation", oneOf("auto", "plain"), "auto", {
+    what: "`auto`: local sandboxes are kept apart with bubblewrap where it works; `plain`: they are plain folders.",
+  }),
   setting("git_credentials", oneOf("host", "off"), "host", {
     what: "`host`: a local sandbox may ask this machine's git credential helpers, for its session's own remote only.",
   }),
@@ -173,6 +176,22 @@ export const SETTINGS = [
   setting("lease_seconds", amount(0.2, 86_400), 60, {
     unit: "seconds",
     what: "A sandbox cut off for longer stops its turn and takes a local checkpoint; a successor starts only after a longer wait.",
+  }),
+  setting("idle_pass_seconds", amount(0.05, 3600), 60, {
+    unit: "seconds",
+    what: "A live session is looked at no less often than this: for idleness, due checkpoints and its sandbox's limits.",
+  }),
+  setting("signed_url_minutes", amount(0.02, 10_080), 60, {
+    unit: "minutes",
+    what: "How long a URL for one object of the store holds; an expired one is renewed.",
+  }),
+  setting("claim_seconds", amount(0.2, 3600), 30, {
+    unit: "seconds",
+    what: "How long a replica holds the work it took on before another may take it over.",
+  }),
+  setting("session_keep_events", whole(100, 10_000_000), 10_000, {
+    unit: "events",
+    what: "About how many events are kept of a session.",
   }),
 ] as const satisfies readonly Setting[];
 

@@ -9,17 +9,24 @@ import type { Log } from "../telemetry.ts";
 /** A comment this often keeps proxies from closing a quiet stream, and finds readers that are gone. */
 const HEARTBEAT_MS = 15_000;
 
+export interface StreamDeps {
+  readonly log: Log;
+  /** Ends every stream. */
+  readonly stopping: AbortSignal;
+}
+
 /**
  * From after `Last-Event-ID`, else `?from=`, else now. A reader whose stream ends asks again: of a session that was removed,
  * it then gets a problem.
  */
-export async function eventStream(c: Ctx, sessions: Sessions, log: Log): Promise<Response> {
+export async function eventStream(c: Ctx, sessions: Sessions, deps: StreamDeps): Promise<Response> {
   const ref = param(c, "id");
   const from = startOf(c.req.header("last-event-id") ?? c.req.query("from") ?? "$");
   // A session that is not there is a problem, not an empty stream; its id holds when its name is used anew.
   const { id } = await sessions.get(OWNER, ref);
   const stop = new AbortController();
-  const events = sessions.events(OWNER, id, from, stop.signal)[Symbol.asyncIterator]();
+  const ended = AbortSignal.any([stop.signal, deps.stopping]);
+  const events = sessions.events(OWNER, id, from, ended)[Symbol.asyncIterator]();
   const text = new TextEncoder();
 
   let heartbeat: NodeJS.Timeout | undefined;
@@ -44,8 +51,10 @@ export async function eventStream(c: Ctx, sessions: Sessions, log: Log): Promise
       } catch (error) {
         if (stop.signal.aborted) return;
         // The reader comes back with its last id, here or at another replica.
-        log.warn({ requestId: c.get("requestId"), session: id, error }, "an event stream was broken off");
-        controller.enqueue(text.encode(`: ${asHangarError(error).code}\n\n`));
+        if (!deps.stopping.aborted) {
+          deps.log.warn({ requestId: c.get("requestId"), session: id, error }, "an event stream was broken off");
+          controller.enqueue(text.encode(`: ${asHangarError(error).code}\n\n`));
+        }
       }
       end();
       controller.close();

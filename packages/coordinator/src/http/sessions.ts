@@ -1,12 +1,11 @@
 /** `/api/sessions`: make, list, look at, keep, remove; open, suspend, archive; and their events. */
 import { KeepSession, NewSession, OpenSession, SuspendSession } from "@hangar/shared";
 import type { Sessions } from "../session/sessions.ts";
-import type { Log } from "../telemetry.ts";
-import { eventStream } from "./events.ts";
+import { eventStream, type StreamDeps } from "./events.ts";
 import { OWNER } from "./auth.ts";
 import { flag, param, readBody, type Routes } from "./routes.ts";
 
-export const sessionRoutes = (sessions: Sessions, log: Log): Routes => ({
+export const sessionRoutes = (sessions: Sessions, streams: StreamDeps): Routes => ({
   "/api/sessions": {
     GET: async (c) => c.json({ sessions: await sessions.list(OWNER, { all: flag(c, "all") }) }),
     POST: async (c) => c.json(await sessions.create(OWNER, await readBody(c, NewSession)), 201),
@@ -28,5 +27,5 @@ export const sessionRoutes = (sessions: Sessions, log: Log): Routes => ({
   "/api/sessions/:id/archive": {
     POST: async (c) => c.json(await sessions.archive(OWNER, param(c, "id")), 202),
   },
-  "/api/sessions/:id/events": { GET: (c) => eventStream(c, sessions, log) },
+  "/api/sessions/:id/events": { GET: (c) => eventStream(c, sessions, streams) },
 });

@@ -29,6 +29,8 @@ export interface UpgradeRoute {
 export interface UpgradeDeps {
   readonly log: Log;
   readonly checkHost: CheckHost;
+  /** Why none is accepted now; `null`: they are. */
+  readonly refusing: () => string | null;
   /** A socket that answers no ping for this long is ended. */
   readonly pingMs: number;
 }
@@ -37,7 +39,6 @@ export interface UpgradeDeps {
 export function serveUpgrades(server: Server, routes: readonly UpgradeRoute[], deps: UpgradeDeps): () => Promise<void> {
   const wss = new WebSocketServer({ noServer: true, maxPayload: MAX_FRAME, perMessageDeflate: false });
   const stopPings = endDeadSockets(wss, deps.pingMs);
-  let stopping = false;
 
   const upgrade = async (request: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> => {
     const gone = new AbortController();
@@ -48,7 +49,8 @@ export function serveUpgrades(server: Server, routes: readonly UpgradeRoute[], d
     const requestId = newRequestId();
     try {
       const take = await accept(request, gone.signal);
-      if (stopping) throw new HangarError("not_running", "Hangar is stopping");
+      const refusing = deps.refusing();
+      if (refusing !== null) throw new HangarError("not_running", refusing);
       if (socket.destroyed) return;
       wss.handleUpgrade(request, socket, head, (ws) => {
         socket.off("close", onClose);
@@ -81,7 +83,6 @@ export function serveUpgrades(server: Server, routes: readonly UpgradeRoute[], d
   server.on("upgrade", (request, socket, head) => void upgrade(request, socket, head));
 
   return async () => {
-    stopping = true;
     stopPings();
     for (const ws of wss.clients) ws.close(1001, "the coordinator is stopping");
     const deadline = Date.now() + 1000;

@@ -13,6 +13,7 @@ import { connectClient } from "./client.ts";
 import { makeDueWork } from "./due-work.ts";
 import { makeEnvironmentRepository, makeSecretRepository } from "./environment-repository.ts";
 import { makeEventLog } from "./event-log.ts";
+import { makeReplicas, type Replicas } from "./replicas.ts";
 import { makeSessionRepository } from "./session-repository.ts";
 import { makeWake } from "./wake.ts";
 
@@ -23,6 +24,7 @@ export interface RedisAdapters {
   readonly commands: AgentCommands;
   readonly environments: EnvironmentRepository;
   readonly secrets: SecretRepository;
+  readonly replicas: Replicas;
   /** `redis_unavailable` when it does not answer. */
   ping(): Promise<void>;
   close(): Promise<void>;
@@ -47,6 +49,7 @@ export async function connectRedis(options: {
     commands: makeAgentCommands(client, wake),
     environments: makeEnvironmentRepository(client, options.clock),
     secrets: makeSecretRepository(client, options.clock),
+    replicas: makeReplicas(client),
     ping: async () => {
       await client.call((redis) => redis.ping());
     },

@@ -5,6 +5,8 @@ export const dueKey = `${PREFIX}due`;
 export const allSessionsKey = `${PREFIX}sessions`;
 /** Set once Redis has been filled from the store: without it, its data is new or was deleted. */
 export const filledKey = `${PREFIX}filled`;
+/** URLs of replicas, by when each is taken for gone unless heard of again. */
+export const replicasKey = `${PREFIX}replicas`;
 export const namesKey = (owner: string): string => `${PREFIX}names:${owner}`;
 export const environmentsKey = (owner: string): string => `${PREFIX}environments:${owner}`;
 export const environmentSessionsKey = (owner: string, name: string): string =>

@@ -307,3 +307,12 @@ describe("the daemon's HTTP", () => {
     expect(app.calls).toEqual([["gitCredential", { protocol: "https", host: "example.com", path: null }]]);
   });
 });
+
+it("refuses everything but /healthz while it starts and stops", async () => {
+  const app = standInApp({ refusing: () => "Hangar is starting", healthy: async () => false });
+  const answer = await ask(app, "GET", "/api/sessions");
+  expect(await problemOf(answer)).toMatchObject({ code: "not_running", status: 503, detail: "Hangar is starting" });
+  expect((await ask(app, "POST", "/agent/downloads", '{"objects":[]}', AGENT_TOKEN)).status).toBe(503);
+  expect((await ask(app, "GET", "/healthz", undefined, null)).status).toBe(503);
+  expect(app.calls).toEqual([]);
+});

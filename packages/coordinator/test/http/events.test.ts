@@ -119,3 +119,17 @@ it("breaks off when its source fails, so that the reader comes back with its las
   ]);
   expect(up.logged()).toContain("an event stream was broken off");
 });
+
+it("ends when the coordinator stops", async () => {
+  const stop = new AbortController();
+  const sessions = standInSessions([], {
+    async *events(_owner, _ref, _from, signal) {
+      yield event(1, "a");
+      await aborted(signal);
+    },
+  });
+  up = await listen({ sessions, stopping: stop.signal });
+  const answer = await ask(up, "/api/sessions/fix/events?from=0");
+  stop.abort();
+  expect(await answer.text()).toContain("id: 1-0");
+});

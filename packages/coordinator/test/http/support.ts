@@ -219,6 +219,8 @@ export function standInApp(over: Partial<AppDeps> = {}): { deps: AppDeps; calls:
     checkHost: () => {},
     volume: null,
     log,
+    refusing: () => null,
+    stopping: new AbortController().signal,
     status: () => Promise.reject(new Error("not asked here")),
     healthy: async () => true,
     ...over,
@@ -247,7 +249,7 @@ export async function listen(over: Partial<AppDeps> = {}, pingMs = 60_000): Prom
     linkRoute({ agents: deps.agents, replica: "rep-test", log: deps.log, helloMs: 10_000 }),
     ...terminalRoutes({ ...deps, advertiseUrl: () => url, dialMs: 10_000 }),
   ];
-  const closeSockets = serveUpgrades(server, routes, { log: deps.log, checkHost: deps.checkHost, pingMs });
+  const closeSockets = serveUpgrades(server, routes, { ...deps, pingMs });
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;

@@ -1,0 +1,16 @@
+#!/bin/sh
+# Every check that needs no running: format, lint with types (and the layers), types, unused code.
+set -u
+cd "$(dirname "$0")/.."
+PATH=$PWD/node_modules/.bin:$PATH
+failed=
+check() {
+  if "$@" >"$out" 2>&1; then echo "ok    $*"; else echo "FAILS $*"; cat "$out"; failed=1; fi
+}
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+check oxfmt --check .
+check oxlint --type-aware --deny-warnings
+check tsc
+check knip --no-progress
+[ -z "$failed" ]

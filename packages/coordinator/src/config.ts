@@ -64,7 +64,7 @@ const MAX_MINUTES = 525_600;
 export const SETTINGS = [
   setting("data_dir", z.string().refine(isAbsolute).describe("an absolute path"), null, {
     defaultText: "`$XDG_DATA_HOME/hangar`, else `~/.local/share/hangar`",
-    what: "The folder that holds everything: keys, the volume store, embedded Redis, local sandboxes, `hangar.json`. Back up `vault.key` of it.",
+    what: "The folder that holds everything: keys, the volume store, embedded Redis, local sandboxes, `hangar.json`. Back up `vault/identity.txt` of it.",
   }),
   setting(
     "host",
@@ -115,8 +115,8 @@ export const SETTINGS = [
     "session_store",
     z
       .string()
-      .regex(/^(?:volume:\/\S.*|gs:\/\/\S+|s3:\/\/\S+)$/)
-      .describe("volume:/absolute/path, gs://bucket[/prefix] or s3://bucket[/prefix]"),
+      .regex(/^volume:\/\S.*$/)
+      .describe("volume:/absolute/path"),
     null,
     {
       defaultText: "`volume:<data_dir>/store`",
@@ -194,6 +194,12 @@ export const SETTINGS = [
     what: "About how many events are kept of a session.",
   }),
 ] as const satisfies readonly Setting[];
+
+/** What programs of this machine that Hangar starts for itself may know: all but its own settings, which hold secrets. */
+export const hostEnvironment = (
+  env: Readonly<Record<string, string | undefined>>,
+): Record<string, string | undefined> =>
+  Object.fromEntries(Object.entries(env).filter(([name]) => !name.startsWith("HANGAR_")));
 
 interface Setting {
   readonly name: string;

@@ -29,7 +29,7 @@ describe("readConfig", () => {
       ...HOME,
       XDG_DATA_HOME: "/data",
       HANGAR_SESSION_KEEP_CHECKPOINTS: "7",
-      HANGAR_SESSION_STORE: "gs://bucket/prefix",
+      HANGAR_SESSION_STORE: "volume:/srv/store",
       HANGAR_REDIS_URL: "redis://:pw@host:1/2",
       HANGAR_PORT: "0",
       HANGAR_IDLE_MINUTES: "0.5",
@@ -38,7 +38,7 @@ describe("readConfig", () => {
     expect(config).toMatchObject({
       data_dir: "/data/hangar",
       session_keep_checkpoints: 7,
-      session_store: "gs://bucket/prefix",
+      session_store: "volume:/srv/store",
       redis_url: "redis://:pw@host:1/2",
       port: 0,
       port_is_given: true,

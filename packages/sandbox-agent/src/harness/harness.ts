@@ -65,7 +65,7 @@ export interface Verdict {
 export interface OutputParser {
   /** Shown once the process runs, before its own output. */
   readonly opening: readonly TurnOutput[];
-  /** stdout is plain text: neighbouring text events are joined, and an overlong line is cut instead of left out. */
+  /** stdout is plain text: `line` gets one or more whole lines at once, and an overlong one is cut instead of left out. */
   readonly plain: boolean;
   /** One line of stdout, without its end. Never throws: a line that makes no sense is shown as it is, or skipped. */
   line(line: string): TurnOutput[];
@@ -131,7 +131,7 @@ export const spoken = (context: Pick<TurnContext, "message" | "preamble">): stri
 export const LIMITS = {
   /** A longer line of stdout is not parsed; its length is reported. */
   line: 16 * 1024 * 1024,
-  /** One event's text, tool input or tool output; the middle is cut out. */
+  /** One event: longer text is told in pieces, a longer tool input or output loses its middle. */
   event: 64 * 1024,
   /** All events of one turn; what comes after is dropped with one notice. */
   turn: 32 * 1024 * 1024,

@@ -3,8 +3,8 @@ import type { Readable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import type { TurnOutput } from "@hangar/shared";
 import { LIMITS, type OutputParser } from "./harness.ts";
-import { type Line, lineSplitter } from "./lines.ts";
-import { cutMiddle } from "./text.ts";
+import { blockSplitter, type Line, lineSplitter, type Splitter } from "./lines.ts";
+import { cutMiddle, pieces } from "./text.ts";
 
 export interface OutputReader {
   /**
@@ -14,9 +14,10 @@ export interface OutputReader {
   finish(): Promise<string>;
 }
 
-/** Silence after the end of the process, milliseconds, that means nothing more of its own output comes. */
-const QUIET_MS = 150;
-const QUIET_AT_MOST_MS = 3000;
+/** Looks, 20 ms apart, after the end of the process: so many without a read mean that nothing more of its own output comes. */
+const QUIET_LOOKS = 5;
+/** What a process wrote before its end waits in the pipe, and is read within this many looks. */
+const MOST_LOOKS = 25;
 
 export function readOutput(
   { stdout, stderr }: { stdout: Readable; stderr: Readable },
@@ -26,26 +27,25 @@ export function readOutput(
   const emit = boundedEmitter(onOutput);
   let tail = "";
   const streams = [
-    reading(stdout, lineSplitter(parser.plain ? LIMITS.event : LIMITS.line), (lines) => {
-      const outputs = lines.flatMap((line) => outputOf(line, parser));
-      emit(parser.plain ? joined(outputs) : outputs);
+    reading(stdout, parser.plain ? blockSplitter(LIMITS.event) : lineSplitter(LIMITS.line), (lines) => {
+      emit(lines.flatMap((line) => outputOf(line, parser)));
     }),
-    reading(stderr, lineSplitter(LIMITS.event), (lines) => {
+    reading(stderr, blockSplitter(LIMITS.event), (lines) => {
       for (const { text } of lines) tail = `${tail}${text}\n`.slice(-LIMITS.stderr);
-      emit(joined(lines.map(({ text }) => ({ kind: "stderr", text: `${text}\n` }))));
+      emit(lines.map(({ text }) => ({ kind: "stderr", text: `${text}\n` })));
     }),
   ];
-  emit([...parser.opening]);
+  emit(parser.opening);
 
   return {
     async finish() {
-      const latest = Date.now() + QUIET_AT_MOST_MS;
-      const isOver = (): boolean =>
-        streams.every((each) => each.hasEnded()) ||
-        Date.now() >= latest ||
-        streams.every((each) => Date.now() - each.lastRead() >= QUIET_MS);
-      for (const each of streams) each.touch();
-      while (!isOver()) await Promise.race([delay(20), Promise.all(streams.map((each) => each.ended))]);
+      let quiet = 0;
+      for (let look = 0; look < MOST_LOOKS && quiet < QUIET_LOOKS; look += 1) {
+        if (streams.every((each) => each.hasEnded())) break;
+        const read = streams.map((each) => each.reads());
+        await Promise.race([delay(20), Promise.all(streams.map((each) => each.ended))]);
+        quiet = streams.some((each, index) => each.reads() !== read[index]) ? 0 : quiet + 1;
+      }
       for (const each of streams) each.letGo();
       return tail;
     },
@@ -53,11 +53,11 @@ export function readOutput(
 }
 
 /** Hands over the lines of one stream, a read at a time. */
-function reading(stream: Readable, splitter: ReturnType<typeof lineSplitter>, onLines: (lines: Line[]) => void) {
-  let last = Date.now();
+function reading(stream: Readable, splitter: Splitter, onLines: (lines: Line[]) => void) {
+  let reads = 0;
   let over = false;
   const onData = (chunk: Buffer): void => {
-    last = Date.now();
+    reads += 1;
     const lines = splitter.push(chunk);
     if (lines.length > 0) onLines(lines);
   };
@@ -73,10 +73,7 @@ function reading(stream: Readable, splitter: ReturnType<typeof lineSplitter>, on
   return {
     ended,
     hasEnded: () => over,
-    lastRead: () => last,
-    touch: () => {
-      last = Date.now();
-    },
+    reads: () => reads,
     letGo: () => {
       const rest = splitter.flush();
       if (rest.length > 0) onLines(rest);
@@ -95,27 +92,12 @@ function outputOf(line: Line, parser: OutputParser): TurnOutput[] {
   return [{ kind: "stderr", text: `a line of ${size} bytes from the harness was too long to be read\n` }];
 }
 
-/** Neighbouring lines become one event: a script may print thousands. */
-function joined(outputs: readonly TurnOutput[]): TurnOutput[] {
-  const joined: TurnOutput[] = [];
-  for (const output of outputs) {
-    const last = joined.at(-1);
-    const isText = (output.kind === "text" || output.kind === "stderr") && last?.kind === output.kind;
-    if (isText && last.text.length + output.text.length <= LIMITS.event) {
-      joined[joined.length - 1] = { kind: output.kind, text: last.text + output.text };
-    } else {
-      joined.push(output);
-    }
-  }
-  return joined;
-}
-
 function boundedEmitter(onOutput: (output: TurnOutput) => void): (outputs: readonly TurnOutput[]) => void {
   let left: number = LIMITS.turn;
   return (outputs) => {
-    for (const output of outputs.map(bounded)) {
+    for (const output of outputs.flatMap(bounded)) {
       if (left <= 0) return;
-      left -= sizeOf(output);
+      left -= JSON.stringify(output).length;
       if (left > 0) onOutput(output);
       else
         onOutput({ kind: "stderr", text: "The rest of this turn's output is not shown: there is too much of it.\n" });
@@ -123,12 +105,12 @@ function boundedEmitter(onOutput: (output: TurnOutput) => void): (outputs: reado
   };
 }
 
-function bounded(output: TurnOutput): TurnOutput {
+/** What is said is told in pieces; what a tool was given or gave back loses its middle. */
+function bounded(output: TurnOutput): TurnOutput[] {
   const cut = (text: string): string => cutMiddle(text, LIMITS.event);
-  if (output.kind === "retry") return output;
-  if (output.kind === "tool_call") return { ...output, name: output.name.slice(0, 200), input: cut(output.input) };
-  if (output.kind === "tool_result") return { ...output, name: output.name.slice(0, 200), output: cut(output.output) };
-  return { ...output, text: cut(output.text) };
+  const { kind } = output;
+  if (kind === "retry") return [output];
+  if (kind === "tool_call") return [{ ...output, name: output.name.slice(0, 200), input: cut(output.input) }];
+  if (kind === "tool_result") return [{ ...output, name: output.name.slice(0, 200), output: cut(output.output) }];
+  return pieces(output.text, LIMITS.event).map((text) => ({ kind, text }));
 }
-
-const sizeOf = (output: TurnOutput): number => JSON.stringify(output).length;

@@ -1,4 +1,5 @@
 /** Runs one turn of any harness: prepare, run, judge. */
+import { stat } from "node:fs/promises";
 import { HangarError, type TurnOutput, type TurnResult } from "@hangar/shared";
 import { findProgram, requireProgram } from "./find-program.ts";
 import { type Command, type Harness, LIMITS, type OutputParser, type Place, type TurnContext } from "./harness.ts";
@@ -71,6 +72,7 @@ async function prepare(input: TurnInput): Promise<Prepared | { refused: Partial<
     return { refused: { state, error: null } };
   }
   await requireProgram(harness, input.env);
+  if (!(await isFolder(input.cwd))) throw new Error(`there is no folder ${input.cwd}`);
   const missing = await harness.missingCredential(place);
   if (missing !== null) return { refused: { error: missing } };
 
@@ -132,6 +134,12 @@ function errorOf({ timeoutSeconds }: TurnInput, { stop, left }: Ended, { error }
   }
   return stop === null ? error : stuck;
 }
+
+const isFolder = (path: string): Promise<boolean> =>
+  stat(path).then(
+    (found) => found.isDirectory(),
+    () => false,
+  );
 
 const nothingRan = (input: TurnInput): TurnResult => ({
   state: "failed",

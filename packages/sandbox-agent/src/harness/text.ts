@@ -28,3 +28,15 @@ export const oneLine = (text: string, max = 500): string => {
     .trim();
   return line.length > max ? `${line.slice(0, max - 1)}…` : line;
 };
+
+/** The text in pieces of at most `max` UTF-16 units, none ending within a character. */
+export function pieces(text: string, max: number): string[] {
+  const found: string[] = [];
+  for (let from = 0; from < text.length;) {
+    const isWithin = from + max < text.length && /[\ud800-\udbff]/.test(text.charAt(from + max - 1));
+    const to = from + max - (isWithin ? 1 : 0);
+    found.push(text.slice(from, to));
+    from = to;
+  }
+  return found;
+}

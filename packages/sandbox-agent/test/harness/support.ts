@@ -24,7 +24,7 @@ export interface Told {
   readonly result: TurnResult;
   readonly outputs: TurnOutput[];
   /** Everything of one kind, joined. */
-  text(kind?: "text" | "stderr"): string;
+  readonly text: (kind?: "text" | "stderr") => string;
 }
 
 export type Saying = Partial<Omit<TurnInput, "harness" | "env">> & { message: string; env?: Record<string, string> };

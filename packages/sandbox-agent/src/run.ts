@@ -1,0 +1,285 @@
+/**
+ * `hangar-agent run`: the daemon of a sandbox. It dials the coordinator, prepares the workspace, and then does what it is
+ * told until the sandbox ends. Everything it has promised is in its state folder, so that it can be killed at any time.
+ */
+import { mkdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { HangarError } from "@hangar/shared";
+import type { AgentEvent, BootSpec, StartPhase } from "@hangar/shared";
+import { ActivityWatch } from "./activity.ts";
+import { pause } from "./backoff.ts";
+import { markReady, prepareWorkspace } from "./boot.ts";
+import { Commands } from "./commands.ts";
+import type { Sandbox } from "./commands.ts";
+import { readConfig } from "./config.ts";
+import type { Config } from "./config.ts";
+import { Conversation } from "./conversation-state.ts";
+import { coordinatorHttp } from "./coordinator-http.ts";
+import type { Coordinator } from "./coordinator-http.ts";
+import { CoordinatorLink } from "./coordinator-link.ts";
+import { harnessFor } from "./harness/registry.ts";
+import { Journal } from "./journal.ts";
+import { newLog } from "./log.ts";
+import type { Log } from "./log.ts";
+import { endLeftovers } from "./processes.ts";
+import { redactor } from "./redact.ts";
+import { makeSandbox } from "./sandbox.ts";
+import { prepareEnvironment } from "./sandbox-env.ts";
+import { Spool } from "./spool.ts";
+import { tmuxFolder } from "./terminal/tmux.ts";
+
+/** How long a last checkpoint may take after SIGTERM; the rest of the usual 30 s is for ending. */
+const LAST_MS = 20_000;
+
+/** Resolves with the exit code once the sandbox has ended. The caller exits with it. */
+export async function run(_argv: readonly string[]): Promise<number> {
+  const config = readConfig(process.env);
+  const log = newLog(config.sandbox);
+  mkdirSync(config.state, { recursive: true, mode: 0o700 });
+  const daemon = new Daemon(config, log);
+  let told = false;
+  for (const signal of ["SIGTERM", "SIGINT"] as const) {
+    process.on(signal, () => {
+      if (told) process.exit(1);
+      told = true;
+      log.info(`${signal}: ending`);
+      daemon.terminate();
+    });
+  }
+  process.on("SIGHUP", () => undefined);
+  process.on("unhandledRejection", (error) => log.error(`a promise was left alone: ${String(error)}`));
+  return await daemon.run();
+}
+
+class Daemon {
+  readonly #config: Config;
+  readonly #log: Log;
+  readonly #coordinator: Coordinator;
+  readonly #spool: Spool;
+  readonly #journal: Journal;
+  readonly #conversation: Conversation;
+  readonly #activity: ActivityWatch;
+  readonly #link: CoordinatorLink;
+  readonly #tmuxFolder: string;
+  readonly #ready = Promise.withResolvers<Sandbox>();
+  readonly #exit = Promise.withResolvers<number>();
+  readonly #stop = new AbortController();
+  readonly #waiting = new Set<() => void>();
+  #sandbox: Sandbox | null = null;
+  #phase: StartPhase = "starting";
+  #ending = false;
+
+  constructor(config: Config, log: Log) {
+    const warn = (message: string): void => log.warn(message);
+    this.#config = config;
+    this.#log = log;
+    this.#coordinator = coordinatorHttp(config.urls, config.token, 3);
+    this.#spool = new Spool(config.state, warn);
+    this.#journal = new Journal(config.state, warn);
+    this.#conversation = new Conversation(config.state);
+    this.#tmuxFolder = tmuxFolder(config.state, config.sandbox);
+    this.#activity = new ActivityWatch({
+      tmuxFolder: this.#tmuxFolder,
+      env: () => config.base,
+      turnRunning: () => this.#sandbox?.turns.active ?? false,
+    });
+    const commands = new Commands({
+      journal: this.#journal,
+      activity: this.#activity,
+      log,
+      sandbox: this.#ready.promise,
+      answer: (id, reply) => this.#link.answer(id, reply),
+    });
+    this.#ready.promise.catch(() => undefined);
+    this.#link = new CoordinatorLink({
+      urls: config.urls,
+      token: config.token,
+      sandbox: config.sandbox,
+      spool: this.#spool,
+      journal: this.#journal,
+      log,
+      heartbeat: async () => ({
+        phase: this.#phase,
+        frozen: this.#sandbox?.freezer.frozen ?? false,
+        activity: await this.#activity.now(),
+      }),
+      onCommand: (id, command) => commands.take(id, command),
+      onSuperseded: (generation) => void this.#superseded(generation),
+      onLeaseLost: () => this.#leaseLost(),
+      onWelcome: () => this.#linked(),
+    });
+  }
+
+  async run(): Promise<number> {
+    this.#link.start();
+    this.#start().catch((error: unknown) => void this.#startFailed(error));
+    const code = await this.#exit.promise;
+    this.#stop.abort();
+    await this.#link.close();
+    this.#spool.close();
+    this.#journal.close();
+    return code;
+  }
+
+  /** SIGTERM: a last checkpoint when there is something to take one of. */
+  terminate(): void {
+    void this.#terminate();
+  }
+
+  async #start(): Promise<void> {
+    const config = this.#config;
+    const signal = this.#stop.signal;
+    const boot = await this.#coordinator.boot(signal);
+    checkBoot(boot, config);
+    const harness = harnessFor(boot.harness);
+    const redact = redactor(Object.values(boot.secrets));
+    const agent = [process.execPath, process.argv[1] ?? ""];
+    const env = await prepareEnvironment({ config, boot, harness, agent, tmuxFolder: this.#tmuxFolder });
+    if (this.#conversation.current === null) {
+      this.#conversation.set({ harness: boot.harness, session: boot.harness_session });
+    }
+    const sandbox = makeSandbox({
+      config,
+      boot,
+      harness,
+      env,
+      redact,
+      coordinator: this.#coordinator,
+      log: this.#log,
+      spool: this.#spool,
+      conversation: this.#conversation,
+      activity: this.#activity,
+      linked: () => this.#link.connected,
+      nextLink: (signal) => this.#nextLink(signal),
+      onSuperseded: () => void this.#superseded(null),
+      onChange: () => this.#link.beat(),
+    });
+    const booted = await prepareWorkspace({
+      coordinator: this.#coordinator,
+      workspace: sandbox.workspace,
+      identity: boot.identity,
+      state: config.state,
+      log: this.#log,
+      signal,
+      boot,
+      env,
+      redact,
+      onPhase: (phase, detail) => this.#say(phase, detail),
+    });
+    signal.throwIfAborted();
+    if (booted.parent !== "keep") sandbox.checkpointer.restoredFrom(booted.parent);
+    if (booted.restored) this.#spool.add(booted.restored);
+    this.#say("ready", null);
+    markReady({ state: config.state, boot });
+    rmSync(join(config.state, "restore"), { recursive: true, force: true });
+    this.#sandbox = sandbox;
+    sandbox.turns.recover();
+    this.#ready.resolve(sandbox);
+    this.#housekeeping(sandbox, boot, booted.restored?.source ?? null);
+  }
+
+  /** Checkpoints that nobody asked for. */
+  #housekeeping({ checkpointer, freezer }: Sandbox, boot: BootSpec, source: string | null): void {
+    if (source === "fresh") void checkpointer.untouched();
+    else if (source !== "checkpoint") void checkpointer.interval();
+    const minutes = boot.settings.checkpoint_minutes;
+    if (minutes === 0) return;
+    const timer = setInterval(() => {
+      if (!freezer.frozen) void checkpointer.interval();
+    }, minutes * 60_000);
+    this.#stop.signal.addEventListener("abort", () => clearInterval(timer));
+  }
+
+  /** Says so, and stays until the coordinator has heard it. */
+  async #startFailed(error: unknown): Promise<void> {
+    if (this.#stop.signal.aborted || this.#ending) return;
+    const failure =
+      error instanceof HangarError ? error : new HangarError("internal", oneLine(error), { cause: error });
+    this.#log.error(`the start failed: ${failure.message}`);
+    this.#ready.reject(failure);
+    if (failure.code === "stale_generation") return await this.#superseded(null);
+    const event: AgentEvent = { type: "start_failed", code: failure.code, error: failure.message };
+    const seq = this.#spool.add(event);
+    const until = failure.code === "unauthorized" ? performance.now() + 30_000 : Infinity;
+    while (this.#spool.acked < seq && performance.now() < until && !this.#stop.signal.aborted) {
+      await pause(100, this.#stop.signal);
+    }
+    this.#exit.resolve(1);
+  }
+
+  #say(phase: StartPhase, detail: string | null): void {
+    this.#phase = phase;
+    this.#spool.add({ type: "phase", phase, detail });
+    this.#link.beat();
+  }
+
+  #linked(): void {
+    for (const wake of this.#waiting) wake();
+    void this.#sandbox?.checkpointer.flush();
+  }
+
+  #nextLink(signal: AbortSignal): Promise<void> {
+    if (this.#link.connected) return Promise.resolve();
+    return new Promise((resolve, reject) => {
+      const wake = (): void => {
+        this.#waiting.delete(wake);
+        signal.removeEventListener("abort", stop);
+        resolve();
+      };
+      const stop = (): void => {
+        this.#waiting.delete(wake);
+        reject(signal.reason as Error);
+      };
+      if (signal.aborted) return stop();
+      this.#waiting.add(wake);
+      signal.addEventListener("abort", stop, { once: true });
+    });
+  }
+
+  /** Another sandbox may own the session by now: what is here is kept, and nothing goes on. */
+  #leaseLost(): void {
+    const sandbox = this.#sandbox;
+    if (!sandbox || sandbox.freezer.frozen) return;
+    this.#log.warn("cut off for longer than the lease: the turn is stopped and a checkpoint is kept here");
+    // A turn takes its checkpoint by itself.
+    if (sandbox.turns.unsettled !== null) void sandbox.turns.interrupt();
+    else {
+      const task = { reason: "interval", ifChanged: true, turn: null, patienceMs: 60_000, waitForLink: true } as const;
+      void sandbox.checkpointer.take(task);
+    }
+  }
+
+  async #superseded(generation: number | null): Promise<void> {
+    if (this.#ending) return;
+    this.#ending = true;
+    this.#log.warn(`superseded${generation === null ? "" : ` by generation ${generation}`}: ending everything`);
+    this.#stop.abort();
+    this.#sandbox?.checkpointer.interrupt();
+    void this.#sandbox?.turns.interrupt();
+    await this.#sandbox?.terminals.closeAll();
+    await endLeftovers(this.#config.sandbox);
+    this.#exit.resolve(0);
+  }
+
+  async #terminate(): Promise<void> {
+    if (this.#ending) return;
+    this.#ending = true;
+    await this.#sandbox?.freezer.last(LAST_MS);
+    this.#stop.abort();
+    const last = this.#spool.next - 1;
+    for (let wait = 0; wait < 40 && this.#spool.acked < last && this.#link.connected; wait++) await pause(50);
+    this.#exit.resolve(0);
+  }
+}
+
+/** The repo's folder is removed and renamed by its path, so it must lie where the driver says. */
+function checkBoot(boot: BootSpec, config: Config): void {
+  if (boot.sandbox !== config.sandbox) {
+    throw new HangarError("unauthorized", `The token belongs to ${boot.sandbox}, and this is ${config.sandbox}`);
+  }
+  if (!boot.cwd.startsWith(`${config.workspace}/`) || boot.cwd.split("/").includes("..")) {
+    throw new HangarError("internal", `The repo's folder ${boot.cwd} is not inside ${config.workspace}`);
+  }
+}
+
+const oneLine = (error: unknown): string => (error instanceof Error ? error.message : String(error)).split("\n")[0]!;

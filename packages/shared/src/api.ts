@@ -43,6 +43,8 @@ export const NewSession = z.strictObject({
   branch: BranchName.optional(),
   harness: HarnessName.optional(),
   model: z.string().min(1).max(200).optional(),
+  /** For an environment made on the spot: the names of its secrets. */
+  secrets: z.array(VariableName).max(200).optional(),
   idle_minutes: z.number().min(0).max(525_600).optional(),
   message: Message.optional(),
   job_id: z.string().max(200).optional(),

@@ -59,10 +59,12 @@ export async function runProcess(input: ProcessInput): Promise<Ended> {
 
   let stop: Stop | null = null;
   let stopping: Promise<Process[]> | null = null;
+  const stopTree = (): Promise<Process[]> =>
+    stopProcesses({ leader: pid, mark: `${TURN_MARK}=${mark}`, graceMs: input.graceMs });
   const stopFor = (why: Stop): void => {
     if (stopping !== null) return;
     stop = why;
-    stopping = stopProcesses({ leader: pid, mark: `${TURN_MARK}=${mark}`, graceMs: input.graceMs });
+    stopping = stopTree();
     // Awaited below, once the process has ended; until then a failure must not end the daemon.
     stopping.catch(() => child.kill("SIGKILL"));
   };
@@ -80,6 +82,8 @@ export async function runProcess(input: ProcessInput): Promise<Ended> {
     const exit = await exited;
     clearTimeout(timer);
     signal.removeEventListener("abort", onAbort);
+    // One that something else killed (the memory ran out) has left its tools with nobody to read them.
+    if (stop === null && exit.signal !== null) stopping = stopTree();
     const left = (await (stopping as Promise<Process[]> | null)) ?? [];
     return { exit, exitCode: exitCodeOf(exit), stderr: await output.finish(), stop, left };
   } finally {

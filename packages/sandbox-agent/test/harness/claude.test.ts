@@ -6,7 +6,7 @@ import { ANTHROPIC_USAGE, startAnthropic } from "../../../../test/stand-ins/anth
 import type { StandIn } from "../../../../test/stand-ins/server.ts";
 import { agentClis } from "../../../../test/support/agent-clis.ts";
 import { claude } from "../../src/harness/claude.ts";
-import { eventually, makeSandbox, running, type Sandbox, say, type Saying, type Told } from "./support.ts";
+import { eventually, inTerminal, makeSandbox, running, type Sandbox, say, type Saying, type Told } from "./support.ts";
 
 const KEY = "sk-ant-api03-made-up-for-tests-0123456789";
 let model: StandIn;
@@ -210,6 +210,30 @@ describe("a turn stopped while a tool runs leaves no process and goes on later",
     });
   });
 
+  test("killed by something else", async () => {
+    await using sandbox = await makeSandbox();
+    const id = (await tell(sandbox, "remember scoria")).result.harness_session ?? "";
+    let pid = 0;
+    const turn = tell(sandbox, `run: perl -e 'sleep 300 # ${id}'`, {
+      harnessSession: id,
+      onStarted: (started) => {
+        pid = started;
+      },
+    });
+    await eventually(async () => (await running(`sleep 300 # ${id}`)).length > 0);
+    process.kill(pid, "SIGKILL");
+    const { result } = await turn;
+    expect(result).toMatchObject({ state: "failed", exit_code: 137, harness_session: id, conversation_lost: false });
+    expect(result.error).toBe("Claude Code was ended by SIGKILL: perhaps the memory ran out");
+    expect(await running(id)).toEqual([]);
+    const next = await tell(sandbox, "what did I ask you to remember?", { harnessSession: id });
+    expect(next.result).toMatchObject({
+      state: "done",
+      summary: "You asked me to remember scoria.",
+      harness_session: id,
+    });
+  });
+
   test("over its time", async () => {
     await using sandbox = await makeSandbox();
     const { result } = await tell(sandbox, "run: perl -e 'sleep 300 # over-its-time'", { timeoutSeconds: 3 });
@@ -220,6 +244,22 @@ describe("a turn stopped while a tool runs leaves no process and goes on later",
 });
 
 describe("a fresh home", () => {
+  test("comes straight up with the history in an interactive resume", async () => {
+    await using first = await makeSandbox();
+    const id = (await tell(first, "remember travertine")).result.harness_session ?? "";
+    await using second = await makeSandbox(first.cwd);
+    await copyTranscript(first, second, id);
+    const place = { ...second, env: { ...env, TERM: "xterm-256color" } };
+    await claude.seed(place);
+    const command = await claude.interactive({ ...place, model: null, resume: id, fresh: null });
+    await using terminal = await inTerminal(command, second);
+    const screen = await eventually(async () => {
+      const shown = await terminal.screen();
+      return shown.includes("I will remember travertine.") && shown;
+    });
+    expect(screen).not.toMatch(/trust|API key|onboarding|Bypass Permissions mode, /i);
+  });
+
   test("is seeded once, keeps what is there, and holds no credential", async () => {
     await using sandbox = await makeSandbox();
     const place = { ...sandbox, env };

@@ -1,9 +1,11 @@
 /** A home and a workspace of their own for harness tests, and a turn with everything that it said. */
+import { execFile } from "node:child_process";
 import { mkdir, mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { promisify } from "node:util";
 import type { TurnOutput, TurnResult } from "@hangar/shared";
-import type { Harness } from "../../src/harness/harness.ts";
+import type { Command, Harness } from "../../src/harness/harness.ts";
 import { allProcesses } from "../../src/harness/processes.ts";
 import { runTurn, type TurnInput } from "../../src/harness/run-turn.ts";
 
@@ -70,4 +72,21 @@ export async function eventually<T>(look: () => Promise<T | false | null>): Prom
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
   throw new Error("it did not come about within ten seconds");
+}
+
+export interface Terminal extends AsyncDisposable {
+  /** What is on the screen now. */
+  screen(): Promise<string>;
+}
+
+/** Runs a command in a tmux of its own. */
+export async function inTerminal(command: Command, { home, cwd }: Sandbox): Promise<Terminal> {
+  const socket = join(home, "tmux");
+  const tmux = (...args: string[]): Promise<{ stdout: string }> =>
+    promisify(execFile)("tmux", ["-S", socket, ...args], { env: { ...command.env } });
+  await tmux("-f", "/dev/null", "new-session", "-d", "-x", "120", "-y", "40", "-c", cwd, "--", ...command.argv);
+  return {
+    screen: async () => (await tmux("capture-pane", "-p")).stdout,
+    [Symbol.asyncDispose]: async () => void (await tmux("kill-server").catch(() => undefined)),
+  };
 }

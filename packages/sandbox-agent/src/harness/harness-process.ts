@@ -84,7 +84,7 @@ export async function runProcess(input: ProcessInput): Promise<Ended> {
     signal.removeEventListener("abort", onAbort);
     // One that something else killed (the memory ran out) has left its tools with nobody to read them.
     if (stop === null && exit.signal !== null) stopping = stopTree();
-    const left = (await (stopping as Promise<Process[]> | null)) ?? [];
+    const left = (await stopping) ?? [];
     return { exit, exitCode: exitCodeOf(exit), stderr: await output.finish(), stop, left };
   } finally {
     clearTimeout(timer);

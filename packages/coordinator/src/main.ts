@@ -40,6 +40,8 @@ async function main(): Promise<void> {
     log.error({ error }, "the coordinator failed and ends");
     process.exit(1);
   });
+  // All state is in Redis and the store: a task that failed unseen is a bug to report, not a reason to end the others.
+  process.on("unhandledRejection", (error) => log.error({ error }, "a task failed and nobody looked"));
   const stack = new AsyncDisposableStack();
   try {
     await start(config, replica, log, stack);

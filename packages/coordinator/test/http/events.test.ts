@@ -133,3 +133,30 @@ it("ends when the coordinator stops", async () => {
   stop.abort();
   expect(await answer.text()).toContain("id: 1-0");
 });
+
+it("tells an exec whose caller went away", async () => {
+  let given: () => void = () => {};
+  let gone: () => void = () => {};
+  const asked = new Promise<void>((resolve) => (given = resolve));
+  const told = new Promise<void>((resolve) => (gone = resolve));
+  const sessions = standInSessions([], {
+    exec: async (_owner, _ref, _input, signal) => {
+      given();
+      await aborted(signal!);
+      gone();
+      throw new HangarError("timeout");
+    },
+  });
+  up = await listen({ sessions });
+  const caller = new AbortController();
+  const answer = fetch(`${up.url}/api/sandboxes/fix/exec`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${TOKEN}` },
+    body: '{"argv":["sleep","1000"]}',
+    signal: caller.signal,
+  });
+  answer.catch(() => {});
+  await asked;
+  caller.abort();
+  await told;
+});

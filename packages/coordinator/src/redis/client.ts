@@ -32,7 +32,7 @@ export async function connectClient(url: string): Promise<RedisClient> {
     connectTimeout: 5000,
     retryStrategy: (times) => Math.min(times * 50, 1000),
   };
-  const redis = new Redis(options);
+  const redis = new Redis({ ...options, replyMapping: "legacy" });
   const subscriber = redis.duplicate({ enableOfflineQueue: true, maxRetriesPerRequest: null });
   // ioredis reports each failed attempt as an event too; calls say what went wrong.
   for (const connection of [redis, subscriber]) connection.on("error", () => undefined);

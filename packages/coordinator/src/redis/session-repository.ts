@@ -1,8 +1,7 @@
 /** Sessions in Redis: one hash for the record, lists and hashes beside it for what grows; `change.lua` moves it all. */
 import { HangarError } from "@hangar/shared";
-import type { Checkpoint, Turn } from "@hangar/shared";
 import type { Change, ChangeResult, Clock, Guard, SessionRepository } from "../session/ports.ts";
-import type { BeginRecord, SessionRecord } from "../session/record.ts";
+import type { BeginRecord, CheckpointRecord, SessionRecord, TurnRecord } from "../session/record.ts";
 import type { RedisClient } from "./client.ts";
 import { allSessionsKey, dueKey, environmentSessionsKey, filledKey, namesKey, sessionKeys } from "./keys.ts";
 
@@ -59,15 +58,15 @@ export function makeSessionRepository(client: RedisClient, clock: Clock, keepEve
     },
     async turns(id) {
       const { turns, turnOrder } = sessionKeys(id);
-      return ordered<Turn>(client, turns, turnOrder);
+      return ordered<TurnRecord>(client, turns, turnOrder);
     },
     async turn(id, turn) {
-      return parse(await client.call((redis) => redis.hget(sessionKeys(id).turns, turn))) as Turn | null;
+      return parse(await client.call((redis) => redis.hget(sessionKeys(id).turns, turn))) as TurnRecord | null;
     },
     queue: (id) => client.call((redis) => redis.lrange(sessionKeys(id).queue, 0, -1)),
     async checkpoints(id) {
       const { checkpoints, checkpointOrder } = sessionKeys(id);
-      return ordered<Checkpoint>(client, checkpoints, checkpointOrder);
+      return ordered<CheckpointRecord>(client, checkpoints, checkpointOrder);
     },
     async counts(id) {
       const keys = sessionKeys(id);

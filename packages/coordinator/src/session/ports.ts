@@ -6,7 +6,6 @@
  */
 import type {
   AgentCommand,
-  Checkpoint,
   Environment,
   EnvironmentRecord,
   GitCredentialAnswer,
@@ -14,12 +13,11 @@ import type {
   SecretInfo,
   SessionEvent,
   SessionState,
-  Turn,
 } from "@hangar/shared";
 import type { Driver } from "../driver/driver.ts";
 import type { Store } from "../store/store.ts";
 import type { Vault } from "../vault/vault.ts";
-import type { BeginRecord, SessionRecord } from "./record.ts";
+import type { BeginRecord, CheckpointRecord, SessionRecord, TurnRecord } from "./record.ts";
 
 export type { Driver, Store, Vault };
 
@@ -54,6 +52,8 @@ export interface Settings {
   readonly idle_pass_seconds?: number;
   /** How long a signed URL holds; default 60. */
   readonly signed_url_minutes?: number;
+  /** A suspended session's checkpoints are dropped after this long; 0, the default: never. */
+  readonly session_retention_days?: number;
   /** How long a claim on due work holds before another replica takes over; default 30. */
   readonly claim_seconds?: number;
   /** Events kept of a session, about; default 10000. */
@@ -76,12 +76,12 @@ export interface Guard {
 export interface Change {
   readonly set?: Partial<SessionRecord>;
   /** Turns to write, whole. One that is new goes to the end of the session's turns. */
-  readonly turns?: readonly Turn[];
+  readonly turns?: readonly TurnRecord[];
   /** Turns that join the queue's end, and ones that leave the queue. */
   readonly enqueue?: readonly string[];
   readonly dequeue?: readonly string[];
   /** Written whole; one that is new goes to the end. */
-  readonly checkpoints?: readonly Checkpoint[];
+  readonly checkpoints?: readonly CheckpointRecord[];
   readonly dropCheckpoints?: readonly string[];
   readonly begin?: BeginRecord;
   readonly endBegin?: string;
@@ -116,12 +116,12 @@ export interface SessionRepository {
   /** Ids of every session of every owner. */
   ids(): Promise<string[]>;
   change(id: string, guard: Guard, change: Change): Promise<ChangeResult>;
-  turns(id: string): Promise<Turn[]>;
-  turn(id: string, turn: string): Promise<Turn | null>;
+  turns(id: string): Promise<TurnRecord[]>;
+  turn(id: string, turn: string): Promise<TurnRecord | null>;
   /** Waiting turns, first come first. */
   queue(id: string): Promise<string[]>;
   /** Oldest commit first. */
-  checkpoints(id: string): Promise<Checkpoint[]>;
+  checkpoints(id: string): Promise<CheckpointRecord[]>;
   counts(id: string): Promise<{ turns: number; queued: number; checkpoints: number }>;
   begin(id: string, checkpoint: string): Promise<BeginRecord | null>;
   begins(id: string): Promise<BeginRecord[]>;

@@ -1,5 +1,5 @@
 /** What is kept of a session in Redis: what users see of it (`Session`, without the lists) and what only Hangar needs. */
-import type { BeginCheckpoint, Session } from "@hangar/shared";
+import type { BeginCheckpoint, Checkpoint, Session, Turn } from "@hangar/shared";
 
 export interface SessionRecord extends Omit<Session, "turns" | "checkpoints" | "kept_awake_by"> {
   /** Raised by every change. */
@@ -33,6 +33,10 @@ export interface SessionRecord extends Omit<Session, "turns" | "checkpoints" | "
   readonly start_not_before: number;
   /** The checkpoint to go on from, where it is not the newest one; until a newer one is committed. */
   readonly restore_from: string | null;
+  /** The sandbox whose folder the present one takes over. */
+  readonly adopting: string | null;
+  /** Objects of dropped checkpoints that kept ones still refer to, `<checkpoint>/<file>`. */
+  readonly kept_objects: readonly string[];
   /** What the next turn's prompt says before the message. */
   readonly notes: readonly string[];
   /** The next turn's prompt begins with an account of the session. */
@@ -43,11 +47,24 @@ export interface SessionRecord extends Omit<Session, "turns" | "checkpoints" | "
   readonly own_environment: boolean;
 }
 
+/** A turn as it is kept: with what its command needs, so that another replica can give it again word for word. */
+export interface TurnRecord extends Turn {
+  readonly timeout_seconds: number | null;
+  readonly preamble: string | null;
+}
+
+/** A committed checkpoint as it is kept: with the name of its meta object. */
+export interface CheckpointRecord extends Checkpoint {
+  readonly meta_file: string;
+}
+
 export interface Freeze {
   readonly attempt: number;
   readonly reason: "suspend" | "destroy";
   readonly push: boolean;
   readonly force: boolean;
+  /** Hangar's own doing (idle, time limit): given up again when it fails and the session is used. */
+  readonly auto: boolean;
   /** Why, for the status afterwards; none: nothing to say. */
   readonly why: string | null;
 }

@@ -1,137 +1,68 @@
-/** The two faces of this folder: what users call (REST, MCP, CLI) and what the daemon's link and HTTP call. */
-import type {
-  AgentCommand,
-  AgentEvent,
-  BeginAnswer,
-  BeginCheckpoint,
-  BootSpec,
-  Checkpoint,
-  CheckpointOutcome,
-  CommitAnswer,
-  CommitCheckpoint,
-  DownloadAnswer,
-  DownloadRequest,
-  ExecRequest,
-  ExecResult,
-  FromAgent,
-  GitCredentialAnswer,
-  GitCredentialRequest,
-  KeepSession,
-  NewSession,
-  OpenSession,
-  RenewUploads,
-  RestoreSession,
-  SandboxInfo,
-  SendMessage,
-  Session,
-  SessionEvent,
-  SessionListItem,
-  SessionState,
-  SuspendSession,
-  ToAgent,
-  Turn,
-} from "@hangar/shared";
+/** The user's face of this folder, assembled from the use cases; the others beside it. */
+import { SessionState } from "@hangar/shared";
+import { checkpointNow, restore } from "./checkpoint.ts";
+import { archive, remove } from "./end.ts";
+import { keep } from "./keep.ts";
+import type { Sessions } from "./faces.ts";
+import { find, listItem, sandboxInfo, show, toCheckpoint, toTurn } from "./lookup.ts";
+import { create } from "./new.ts";
+import { open } from "./open.ts";
 import type { Deps } from "./ports.ts";
+import { exec, openTerminal, touch } from "./sandbox-use.ts";
+import { send } from "./send.ts";
+import { suspend } from "./suspend.ts";
+import { cancelTurn } from "./turn.ts";
 
-/**
- * The user's side. `owner` is the token's owner; `ref` a session's id or name. Inputs are parsed already.
- * Throws HangarError: `session_not_found`, `session_archived`, `wrong_state` and what each names.
- */
-export interface Sessions {
-  /** `name_taken`, `environment_not_found`, `invalid_request`. With a message, it is the first turn and the session opens. */
-  create(owner: string, input: NewSession): Promise<Session>;
-  list(owner: string, options: { all: boolean }): Promise<SessionListItem[]>;
-  get(owner: string, ref: string): Promise<Session>;
-  /** Joins an open that is under way. Answers at once; `events` tell the rest. */
-  open(owner: string, ref: string, input: OpenSession): Promise<Session>;
-  send(owner: string, ref: string, input: SendMessage): Promise<{ session: Session; turn: Turn }>;
-  suspend(owner: string, ref: string, input: SuspendSession): Promise<Session>;
-  keep(owner: string, ref: string, input: KeepSession): Promise<Session>;
-  archive(owner: string, ref: string): Promise<Session>;
-  /** `checkpoint_failed` when its work cannot be kept first is no hindrance: removing is what was asked. */
-  remove(owner: string, ref: string, options: { force: boolean }): Promise<void>;
-  /** Waits for the outcome. `wrong_state` without a sandbox that is up. */
-  checkpointNow(owner: string, ref: string): Promise<{ outcome: CheckpointOutcome; checkpoint: Checkpoint | null }>;
-  checkpoints(owner: string, ref: string): Promise<Checkpoint[]>;
-  /** `checkpoint_not_found`. */
-  restore(owner: string, ref: string, input: RestoreSession): Promise<Session>;
-  /** `turn_not_found`. A queued turn is cancelled at once, a running one when its daemon says so; of an ended one: no error. */
-  cancelTurn(owner: string, ref: string, turn: string): Promise<Turn>;
-  /** From after `from` (a stream id, `0` or `$`), until the signal fires or the session is removed. */
-  events(owner: string, ref: string, from: string, signal: AbortSignal): AsyncIterable<SessionEvent>;
-  sandboxes(owner: string): Promise<SandboxInfo[]>;
-  /** `ref` may be a sandbox's id too. `sandbox_not_found`, `timeout`. */
-  exec(owner: string, ref: string, input: ExecRequest, signal?: AbortSignal): Promise<ExecResult>;
-  /** Tells the daemon to dial `url`; returns when it has. `ref` may be a sandbox's id too. */
-  openTerminal(
-    owner: string,
-    ref: string,
-    input: { what: "shell" | "harness"; cols: number; rows: number; url: string },
-    signal?: AbortSignal,
-  ): Promise<void>;
-  /** Something used the sandbox: it stays awake for a while. */
-  touch(owner: string, ref: string): Promise<void>;
-  /** For `status`: how many sessions are in each state. */
-  countByState(): Promise<Record<SessionState, number>>;
-}
+export { makeAgentSide } from "./agent-side.ts";
+export type { AgentIdentity, AgentSide, Loops, Sessions, Welcome } from "./faces.ts";
+export { makeLoops } from "./loops.ts";
 
-/** Who calls, from a verified agent token. */
-export interface AgentIdentity {
-  readonly session: string;
-  readonly sandbox: string;
-  readonly generation: number;
-  readonly nonce: string;
-}
-
-type Heartbeat = Omit<Extract<FromAgent, { type: "heartbeat" }>, "type">;
-type Hello = Omit<Extract<FromAgent, { type: "hello" }>, "type">;
-export type Welcome = Extract<ToAgent, { type: "welcome" }>;
-
-/** The daemon's side. Every call throws `stale_generation` once a newer sandbox owns the session, or none does. */
-export interface AgentSide {
-  /** `unauthorized` for a token that Hangar did not make, `stale_generation` for one that ended. */
-  authenticate(token: string): Promise<AgentIdentity>;
-  /** `missing_secret`, `environment_not_found`: the start fails and the session says so. */
-  boot(agent: AgentIdentity): Promise<BootSpec>;
-  begin(agent: AgentIdentity, input: BeginCheckpoint): Promise<BeginAnswer>;
-  renew(agent: AgentIdentity, checkpoint: string, input: RenewUploads): Promise<BeginAnswer>;
-  /** The answer is the acknowledgement. `digest_mismatch`, `checkpoint_invalid`. */
-  commit(agent: AgentIdentity, checkpoint: string, input: CommitCheckpoint): Promise<CommitAnswer>;
-  downloads(agent: AgentIdentity, input: DownloadRequest): Promise<DownloadAnswer>;
-  /** `forbidden` for another remote than the session's; `not_found` when nothing is known for it. */
-  gitCredential(agent: AgentIdentity, input: GitCredentialRequest): Promise<GitCredentialAnswer>;
-  /** The link is up: the frame to answer `hello` with. */
-  connected(agent: AgentIdentity, hello: Hello, replica: string): Promise<Welcome>;
-  /** When it returns, the event is stored and may be acknowledged; a repeated one is dropped. */
-  event(agent: AgentIdentity, seq: number, event: AgentEvent): Promise<void>;
-  heartbeat(agent: AgentIdentity, heartbeat: Heartbeat): Promise<void>;
-  result(agent: AgentIdentity, command: string, value: unknown): Promise<void>;
-  failure(agent: AgentIdentity, command: string, code: string, error: string): Promise<void>;
-  /** Never throws for a stale one. */
-  disconnected(agent: AgentIdentity, replica: string): Promise<void>;
-  /**
-   * Commands to send down the link until the signal fires. Ends by throwing `stale_generation` when a newer sandbox owns
-   * the session: send `superseded` then and close.
-   */
-  commands(agent: AgentIdentity, signal: AbortSignal): AsyncIterable<{ id: string; command: AgentCommand }>;
-}
-
-/** The loops: claim due sessions, reconcile with the driver, sweep. One per replica; they share the work. */
-export interface Loops {
-  /** Rebuilds from the store what Redis does not know, then runs until `stop`. */
-  start(): Promise<void>;
-  /** Ends the loops when their present step is done. Sandboxes stay. */
-  stop(): Promise<void>;
-  /** Does everything that is due now and returns; what the loop does all the time. For tests and shutdown. */
-  runDue(): Promise<number>;
-}
-
-export function makeSessions(_deps: Deps): Sessions {
-  throw new Error("filled in below");
-}
-export function makeAgentSide(_deps: Deps): AgentSide {
-  throw new Error("filled in below");
-}
-export function makeLoops(_deps: Deps): Loops {
-  throw new Error("filled in below");
+export function makeSessions(deps: Deps): Sessions {
+  const located = async (owner: string, ref: string): Promise<string> => (await find(deps, owner, ref)).id;
+  return {
+    create: async (owner, input) => show(deps, await create(deps, owner, input)),
+    async list(owner, { all }) {
+      const records = await deps.sessions.list(owner);
+      const shown = records.filter(({ state, ending }) => ending !== "remove" && (all || state !== "ARCHIVED"));
+      return Promise.all(shown.map((record) => listItem(deps, record)));
+    },
+    get: async (owner, ref) => show(deps, await find(deps, owner, ref)),
+    open: async (owner, ref, input) => show(deps, await open(deps, await located(owner, ref), input)),
+    async send(owner, ref, input) {
+      const { record, turn } = await send(deps, await located(owner, ref), input);
+      return { session: await show(deps, record), turn: toTurn(turn) };
+    },
+    suspend: async (owner, ref, input) => show(deps, await suspend(deps, await located(owner, ref), input)),
+    keep: async (owner, ref, input) => show(deps, await keep(deps, await located(owner, ref), input)),
+    archive: async (owner, ref) => show(deps, await archive(deps, await located(owner, ref))),
+    remove: async (owner, ref, options) => remove(deps, await located(owner, ref), options),
+    checkpointNow: async (owner, ref) => checkpointNow(deps, await find(deps, owner, ref)),
+    async checkpoints(owner, ref) {
+      const checkpoints = await deps.sessions.checkpoints(await located(owner, ref));
+      return checkpoints.map(toCheckpoint);
+    },
+    restore: async (owner, ref, { checkpoint }) =>
+      show(deps, await restore(deps, await located(owner, ref), checkpoint)),
+    cancelTurn: async (owner, ref, turn) => toTurn(await cancelTurn(deps, await located(owner, ref), turn)),
+    async *events(owner, ref, from, signal) {
+      yield* deps.events.follow(await located(owner, ref), from, signal);
+    },
+    async sandboxes(owner) {
+      const records = await deps.sessions.list(owner);
+      return records.flatMap((record) =>
+        record.sandbox_id === null ? [] : [sandboxInfo(deps, record, record.sandbox_id)],
+      );
+    },
+    exec: async (owner, ref, input, signal) => exec(deps, await find(deps, owner, ref), input, signal),
+    openTerminal: async (owner, ref, input, signal) => openTerminal(deps, await find(deps, owner, ref), input, signal),
+    touch: async (owner, ref) => touch(deps, await find(deps, owner, ref)),
+    async countByState() {
+      const counts = Object.fromEntries(SessionState.options.map((state) => [state, 0]));
+      for (const id of await deps.sessions.ids()) {
+        const record = await deps.sessions.get(id);
+        if (record) counts[record.state] = (counts[record.state] ?? 0) + 1;
+      }
+      return counts as Record<SessionState, number>;
+    },
+  };
 }

@@ -1,0 +1,37 @@
+/**
+ * A compact account of the session, for a harness that cannot resume the conversation (spec §5.5). Lossy, and labelled so.
+ * Bounded: the task and the newest turns come first, older ones give way.
+ */
+import type { SessionRecord, TurnRecord } from "./record.ts";
+
+const TOTAL = 16_000;
+const TASK = 4000;
+const MESSAGE = 800;
+const SUMMARY = 1200;
+
+export function handoffAccount(record: Pick<SessionRecord, "branch">, turns: readonly TurnRecord[]): string {
+  const [first, ...rest] = turns;
+  const head = [
+    "[Hangar: handoff] You continue another agent's work. Its conversation could not be resumed; this account of it leaves things out, so look at the repository before you rely on it.",
+    `Branch: ${record.branch}`,
+    ...(first ? [`The original task:\n${cut(first.message, TASK)}`, ...outcome(first)] : []),
+  ].join("\n");
+  const kept: string[] = [];
+  let room = TOTAL - head.length - 200;
+  for (const turn of rest.toReversed()) {
+    const text = [`Then it was asked:\n${cut(turn.message, MESSAGE)}`, ...outcome(turn)].join("\n");
+    if (text.length > room) break;
+    room -= text.length;
+    kept.unshift(text);
+  }
+  const dropped = rest.length - kept.length;
+  const gap = dropped > 0 ? [`(${dropped} turns in between are left out.)`] : [];
+  return [head, ...gap, ...kept, "End of the account. What follows is for you."].join("\n\n");
+}
+
+const outcome = (turn: TurnRecord): string[] => {
+  if (turn.summary !== null) return [`It ended (${turn.state}) with:\n${cut(turn.summary, SUMMARY)}`];
+  return [`It ended: ${turn.state}${turn.error === null ? "" : ` (${cut(turn.error, 300)})`}.`];
+};
+
+const cut = (text: string, most: number): string => (text.length <= most ? text : `${text.slice(0, most)} […]`);

@@ -1,0 +1,66 @@
+/**
+ * A sandbox whose processes are gone. Its turn is `interrupted`; its folder, where the driver can still take it over, is
+ * kept for the next start; the session is SUSPENDED when anything can be resumed, else FAILED.
+ */
+import { isLive, iso, MINUTE, move, WITHOUT_SANDBOX } from "./machine.ts";
+import type { Move } from "./machine.ts";
+import type { Deps } from "./ports.ts";
+import type { SessionRecord } from "./record.ts";
+import { rescue } from "./rescue.ts";
+import { endRunning } from "./turn.ts";
+import { update } from "./update.ts";
+
+/** Starts in a row that Hangar tries by itself when messages wait. */
+const STARTS = 3;
+
+export async function lose(deps: Deps, record: SessionRecord, why: string): Promise<SessionRecord> {
+  const { generation, nonce } = record;
+  await rescue(deps, record);
+  const leftover = await adoptable(deps, record);
+  const after = await update(deps, record.id, async (present) => {
+    if (!isLive(present.state) || present.generation !== generation || present.nonce !== nonce) return null;
+    return lost(deps, present, leftover, why);
+  });
+  deps.log.warn({ session: record.id, sandbox: record.sandbox_id, why, leftover }, "a sandbox was lost");
+  if (record.sandbox_id !== null) await deps.commands.drop(record.sandbox_id);
+  return after;
+}
+
+/** The folder that holds the newest work. One that was to be taken over may not have been yet. */
+async function adoptable(deps: Deps, record: SessionRecord): Promise<string | null> {
+  for (const id of [record.sandbox_id, record.adopting, record.leftover_sandbox]) {
+    if (id !== null && (await deps.driver.canAdopt(id))) return id;
+  }
+  return null;
+}
+
+async function lost(deps: Deps, record: SessionRecord, leftover: string | null, why: string): Promise<Move> {
+  const now = deps.clock();
+  const { queued, checkpoints } = await deps.sessions.counts(record.id);
+  const resumable = checkpoints > 0 || leftover !== null;
+  const failures = record.state === "STARTING" ? record.start_failures + 1 : 0;
+  const again =
+    resumable && failures < STARTS && (queued > 0 || (record.state === "STARTING" && record.wanted === "up"));
+  const notBefore = failures === 0 ? now : now + Math.min(5000 * 2 ** failures, MINUTE);
+  const ended = record.running_turn === null ? {} : await endRunning(deps, record, `${why}.`);
+  return move(record, resumable ? "SUSPENDED" : "FAILED", now, status(why, leftover, checkpoints), {
+    ...ended,
+    set: {
+      ...ended.set,
+      ...WITHOUT_SANDBOX,
+      leftover_sandbox: leftover,
+      freeze: null,
+      wanted: again ? "up" : "down",
+      start_failures: failures,
+      start_not_before: notBefore,
+      last_active_at: iso(now),
+    },
+    due: again ? notBefore : record.ending === null ? null : now,
+  });
+}
+
+function status(why: string, leftover: string | null, checkpoints: number): string {
+  if (leftover !== null) return `${why}; the next open takes over its folder`;
+  if (checkpoints > 0) return `${why}; the next open restores the last checkpoint`;
+  return `${why} before anything of it was kept`;
+}

@@ -1,0 +1,143 @@
+/** Makes a session and starts it. */
+import { defaultBranch, Environment, HangarError, newNonce, newSessionId, newTurnId } from "@hangar/shared";
+import type { EnvironmentRecord, NewSession } from "@hangar/shared";
+import { identityKey } from "../store/store.ts";
+import { expiry, iso } from "./machine.ts";
+import type { Deps } from "./ports.ts";
+import type { SessionRecord } from "./record.ts";
+import { newTurn } from "./send.ts";
+
+export async function create(deps: Deps, owner: string, input: NewSession): Promise<SessionRecord> {
+  if (await deps.sessions.find(owner, input.name)) {
+    throw new HangarError("name_taken", `A session named "${input.name}" exists: choose another name`);
+  }
+  const { environment, own } = await environmentFor(deps, owner, input);
+  const id = newSessionId();
+  const recipient = await makeIdentity(deps, id);
+  const record = firstRecord(deps.clock(), { id, owner, input, environment, own, recipient });
+  const message = input.message;
+  const turn = message === undefined ? null : newTurn({ record, message, id: newTurnId(), now: deps.clock() });
+  return deps.sessions.create(record, {
+    events: [
+      { type: "state", state: "STARTING", status: null },
+      ...(turn ? [{ type: "turn_queued" as const, turn: turn.id, message: turn.message }] : []),
+    ],
+    ...(turn && { turns: [turn], enqueue: [turn.id] }),
+    dueBy: deps.clock(),
+  });
+}
+
+/** The one that is named, or one made on the spot with the session's name. */
+async function environmentFor(
+  deps: Deps,
+  owner: string,
+  input: NewSession,
+): Promise<{ environment: EnvironmentRecord; own: boolean }> {
+  if (input.environment !== undefined) {
+    const environment = await deps.environments.get(owner, input.environment);
+    if (environment) return { environment, own: false };
+    throw new HangarError(
+      "environment_not_found",
+      `There is no environment "${input.environment}": see \`hangar env list\`, or make it with \`hangar env apply -f FILE\``,
+    );
+  }
+  const { idle_minutes, ttl_minutes } = deps.settings;
+  const made = Environment.parse({
+    name: input.name,
+    repo: input.repo ?? null,
+    base_branch: input.base_branch ?? null,
+    harness: input.harness ?? "script",
+    model: input.model ?? null,
+    secrets: input.secrets ?? [],
+    idle_minutes,
+    ttl_minutes,
+  });
+  const there = await deps.environments.get(owner, input.name);
+  if (there) {
+    throw new HangarError(
+      "name_taken",
+      `An environment named "${input.name}" exists: use it with \`--env ${input.name}\`, or choose another name`,
+    );
+  }
+  return { environment: await deps.environments.put(owner, made, "absent"), own: true };
+}
+
+/** The session's own age identity, sealed to the vault, in the store; what is recorded is its public half. */
+async function makeIdentity(deps: Deps, id: string): Promise<string> {
+  const { identity, recipient } = await deps.vault.newIdentity();
+  await deps.store.create(identityKey(id), await deps.vault.seal(new TextEncoder().encode(identity)));
+  return recipient;
+}
+
+function firstRecord(
+  now: number,
+  of: {
+    id: string;
+    owner: string;
+    input: NewSession;
+    environment: EnvironmentRecord;
+    own: boolean;
+    recipient: string;
+  },
+): SessionRecord {
+  const { id, input, environment } = of;
+  return {
+    ...EMPTY_RECORD,
+    id,
+    name: input.name,
+    title: input.title ?? input.name,
+    owner: of.owner,
+    environment: environment.name,
+    harness: input.harness ?? environment.harness,
+    model: input.model ?? environment.model,
+    repo: input.repo ?? environment.repo,
+    base_branch: input.base_branch ?? environment.base_branch,
+    branch: input.branch ?? defaultBranch(input.name),
+    state: "STARTING",
+    state_since: now,
+    phase: "starting",
+    generation: 1,
+    nonce: newNonce(),
+    sandbox_id: `sbx-${id.slice(4)}-g1`,
+    sandbox_started_at: iso(now),
+    idle_minutes: input.idle_minutes ?? environment.idle_minutes,
+    ttl_minutes: environment.ttl_minutes,
+    expires_at: expiry(environment.ttl_minutes, now),
+    job_id: input.job_id ?? null,
+    recipient: of.recipient,
+    own_environment: of.own,
+    created_at: iso(now),
+    last_active_at: iso(now),
+    updated_at: iso(now),
+  };
+}
+
+/** A record's fields that begin empty. */
+export const EMPTY_RECORD = {
+  rev: 0,
+  seq: 0,
+  wanted: "up",
+  ending: null,
+  status: null,
+  harness_session: null,
+  running_turn: null,
+  seen_at: 0,
+  connected: false,
+  replica: null,
+  used_at: 0,
+  activity: null,
+  freeze: null,
+  freeze_failures: 0,
+  freeze_not_before: 0,
+  start_failures: 0,
+  start_not_before: 0,
+  restore_from: null,
+  restored_from: null,
+  adopting: null,
+  leftover_sandbox: null,
+  kept_objects: [],
+  notes: [],
+  handoff_due: false,
+  last_summary: null,
+  usage: null,
+} as const satisfies Partial<SessionRecord>;

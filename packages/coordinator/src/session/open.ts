@@ -1,0 +1,104 @@
+/** Opens a session: decides that it starts, and, as due work, gets its sandbox made. */
+import { AGENT_ENV, HangarError, isErrorCode, newNonce, repoFolder } from "@hangar/shared";
+import type { OpenSession } from "@hangar/shared";
+import { agentToken } from "./agent-token.ts";
+import { isLive, iso, start } from "./machine.ts";
+import type { Deps } from "./ports.ts";
+import type { SessionRecord } from "./record.ts";
+import { failStart } from "./start-failed.ts";
+import { update } from "./update.ts";
+
+/** Joins a start that is under way. A session that suspends now starts again when it has. */
+export async function open(deps: Deps, id: string, input: OpenSession): Promise<SessionRecord> {
+  const now = deps.clock();
+  return update(deps, id, (record) => {
+    refuseArchived(record);
+    const set = {
+      ...switchedHarness(record, input),
+      wanted: "up" as const,
+      last_active_at: iso(now),
+      start_failures: 0,
+      start_not_before: 0,
+    };
+    if (isLive(record.state)) return { guard: {}, change: { set, dueBy: now } };
+    return start(record, now, newNonce(), { set });
+  });
+}
+
+/** Another harness cannot read the conversation so far: it gets an account of it instead. */
+function switchedHarness(record: SessionRecord, input: OpenSession): Partial<SessionRecord> {
+  const harness = input.harness ?? record.harness;
+  const switched = harness !== record.harness;
+  return {
+    harness,
+    model: input.model ?? (switched ? null : record.model),
+    ...(switched && { harness_session: null, handoff_due: true }),
+  };
+}
+
+export function refuseArchived(record: SessionRecord): void {
+  if (record.ending === "remove") {
+    throw new HangarError("session_not_found", `The session "${record.name}" is being removed`);
+  }
+  if (record.state === "ARCHIVED" || record.ending === "archive") {
+    throw new HangarError(
+      "session_archived",
+      `The session "${record.name}" is archived: make a new one with \`hangar session new\``,
+    );
+  }
+}
+
+/** Makes the sandbox of a session that is STARTING. Called again, by any replica, it makes no second one. */
+export async function makeSandbox(deps: Deps, id: string): Promise<void> {
+  const before = await deps.sessions.get(id);
+  if (before?.state !== "STARTING" || before.sandbox_id === null) return;
+  const record = await chooseAdoption(deps, before);
+  if (record === null || record.sandbox_id === null) return;
+  try {
+    await deps.driver.create({
+      id: record.sandbox_id,
+      session: record.id,
+      generation: record.generation,
+      repoFolder: repoFolder(record.repo),
+      remote: record.repo,
+      env: {
+        [AGENT_ENV.url]: deps.settings.agent_urls.join(" "),
+        [AGENT_ENV.token]: agentToken(deps.vault, record),
+        [AGENT_ENV.sandbox]: record.sandbox_id,
+      },
+      adopt: record.adopting,
+    });
+    await destroyUnwanted(deps, record);
+  } catch (error) {
+    const code = error instanceof HangarError ? error.code : "internal";
+    const line =
+      error instanceof HangarError ? error.message : "The sandbox could not be made: see the coordinator's log";
+    deps.log.warn({ session: id, sandbox: record.sandbox_id, code, error }, "a sandbox could not be made");
+    // What helps on a retry is tried again by the next look, until the start's time-out.
+    if (error instanceof HangarError && error.retryable) return;
+    await failStart(deps, record, isErrorCode(code) ? code : "internal", line);
+  }
+}
+
+/** The session may have been removed, or its start given up, while the sandbox was made: nobody would ever see to it. */
+async function destroyUnwanted(deps: Deps, made: SessionRecord): Promise<void> {
+  const present = await deps.sessions.get(made.id);
+  if (made.sandbox_id === null || present?.nonce === made.nonce) return;
+  if (present?.leftover_sandbox === made.sandbox_id) await deps.driver.stop(made.sandbox_id);
+  else if (made.adopting === null || present === null) await deps.driver.destroy(made.sandbox_id);
+  else await deps.driver.stop(made.sandbox_id);
+}
+
+/** A folder left behind by a sandbox that ended uncleanly holds newer work than any checkpoint: it is taken over. */
+async function chooseAdoption(deps: Deps, record: SessionRecord): Promise<SessionRecord | null> {
+  const { leftover_sandbox: leftover, adopting, restore_from } = record;
+  if (leftover === null || adopting !== null || restore_from !== null) return record;
+  if (leftover === record.sandbox_id || !(await deps.driver.canAdopt(leftover))) return record;
+  const { generation, nonce } = record;
+  const result = await deps.sessions.change(
+    record.id,
+    { from: ["STARTING"], generation, nonce },
+    { set: { adopting: leftover } },
+  );
+  return result.ok ? result.record : null;
+}

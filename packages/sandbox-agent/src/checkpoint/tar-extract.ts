@@ -121,7 +121,7 @@ class Target {
       const now = lstatSync(at, { throwIfNoEntry: false });
       if (!now?.isDirectory()) continue;
       chmodSync(at, entry.mode);
-      if (this.#options.times !== "now") utimesSync(at, entry.mtime, entry.mtime);
+      if (this.#options.times !== "now") utimesSync(at, timeOf(entry), timeOf(entry));
     }
   }
 
@@ -134,7 +134,7 @@ class Target {
     try {
       for await (const piece of content()) writeAll(fd, piece, null);
       fchmodSync(fd, entry.mode);
-      if (this.#options.times !== "now") futimesSync(fd, entry.mtime, entry.mtime);
+      if (this.#options.times !== "now") futimesSync(fd, timeOf(entry), timeOf(entry));
     } finally {
       closeSync(fd);
     }
@@ -142,7 +142,7 @@ class Target {
 
   #link(entry: ArchiveEntry, temporary: Buffer): void {
     symlinkSync(entry.link ?? Buffer.alloc(0), temporary);
-    if (this.#options.times !== "now") lutimesSync(temporary, entry.mtime, entry.mtime);
+    if (this.#options.times !== "now") lutimesSync(temporary, timeOf(entry), timeOf(entry));
   }
 
   #put(entry: ArchiveEntry, temporary: Buffer, at: Buffer): void {
@@ -174,7 +174,7 @@ class Target {
       }
       ftruncateSync(fd, position);
       fchmodSync(fd, entry.mode);
-      if (this.#options.times !== "now") futimesSync(fd, entry.mtime, entry.mtime);
+      if (this.#options.times !== "now") futimesSync(fd, timeOf(entry), timeOf(entry));
     } finally {
       closeSync(fd);
     }
@@ -205,6 +205,9 @@ class Target {
     for (const link of this.#links) if (link.startsWith(`${key}/`)) this.#links.delete(link);
   }
 }
+
+/** As a Date: Node takes a negative number for "now". */
+const timeOf = (entry: ArchiveEntry): Date => new Date(entry.mtime * 1000);
 
 function parentOf(path: Buffer): Buffer {
   const slash = path.lastIndexOf(0x2f);

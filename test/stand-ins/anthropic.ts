@@ -51,7 +51,7 @@ function handle(request: Recorded, response: ServerResponse, forced: () => numbe
     });
   }
   const body = asObject(request.body);
-  const message = messageOf(answer, asText(body["model"]));
+  const message = messageOf(answer, asText(body["model"]), shellTool(body));
   if (body["stream"] === true) return sendEvents(response, streamOf(message));
   sendJson(response, 200, message);
 }
@@ -60,14 +60,20 @@ type Block =
   | { type: "text"; text: string }
   | { type: "tool_use"; id: string; name: string; input: { command: string; description: string } };
 
-const messageOf = (answer: Exclude<Answer, { kind: "fail" | "overflow" }>, model: string) => {
+/** What this agent calls the tool that runs commands. */
+const shellTool = (body: Record<string, unknown>): string =>
+  asArray(body["tools"])
+    .map((tool) => asText(asObject(tool)["name"]))
+    .find((name) => name.toLowerCase() === "bash") ?? "Bash";
+
+const messageOf = (answer: Exclude<Answer, { kind: "fail" | "overflow" }>, model: string, shell: string) => {
   const block: Block =
     answer.kind === "text"
       ? { type: "text", text: answer.text }
       : {
           type: "tool_use",
           id: `toolu_${crypto.randomUUID().replaceAll("-", "")}`,
-          name: "Bash",
+          name: shell,
           input: { command: answer.command, description: "What the stand-in was told to run" },
         };
   return {
@@ -112,10 +118,9 @@ const ERROR_TYPES: Record<number, string> = {
 };
 function sendFailure(response: ServerResponse, status: number): void {
   const type = ERROR_TYPES[status] ?? "api_error";
-  sendJson(response, status, {
-    type: "error",
-    error: { type, message: `the stand-in was told to fail with ${status}` },
-  });
+  // What the real API says of a key.
+  const message = status === 401 ? "invalid x-api-key" : `the stand-in was told to fail with ${status}`;
+  sendJson(response, status, { type: "error", error: { type, message } });
 }
 
 const plain = (content: unknown): string =>

@@ -13,6 +13,8 @@ import { promisify } from "node:util";
 
 const CLIS = {
   claude: { package: "@anthropic-ai/claude-code", version: "2.1.332", program: "claude" },
+  codex: { package: "@openai/codex", version: "0.171.0", program: "codex" },
+  pi: { package: "@earendil-works/pi-coding-agent", version: "1.6.0", program: "pi" },
 } as const;
 export type AgentCli = keyof typeof CLIS;
 

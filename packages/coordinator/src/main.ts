@@ -29,8 +29,6 @@ import { volumeRoutes } from "./store/volume-http.ts";
 import { openVolumeStore } from "./store/volume.ts";
 import { createLog, type Log } from "./telemetry.ts";
 
-await main();
-
 async function main(): Promise<void> {
   const asked = stopSignal();
   const config = configOrExit();
@@ -42,6 +40,8 @@ async function main(): Promise<void> {
   });
   // All state is in Redis and the store: a task that failed unseen is a bug to report, not a reason to end the others.
   process.on("unhandledRejection", (error) => log.error({ error }, "a task failed and nobody looked"));
+  // Nothing that is waited for below, such as a child that holds no process alive, may end this one too early.
+  setInterval(() => {}, 2 ** 31 - 1);
   const stack = new AsyncDisposableStack();
   try {
     await start(config, replica, log, stack);
@@ -207,3 +207,5 @@ function startFailed(error: unknown, log: Log): never {
   console.error(`hangar: ${error instanceof Error ? error.message : String(error)}`);
   process.exit(1);
 }
+
+await main();

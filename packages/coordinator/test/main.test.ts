@@ -151,7 +151,7 @@ it("stops under a stream that never ends", async () => {
   expect(made.status).toBe(201);
   const stream = await get(`${url}/api/sessions/quiet/events`, token);
   const text = stream.text();
-  expect(await coordinator.stop("SIGINT")).toBe(0);
+  expect(await coordinator.stop("SIGINT"), coordinator.stderr()).toBe(0);
   await text;
 });
 

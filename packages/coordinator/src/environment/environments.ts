@@ -33,7 +33,8 @@ function parse(deps: EnvironmentDeps, name: string, document: unknown): Environm
   if (typeof document !== "object" || document === null || Array.isArray(document)) {
     throw new HangarError("invalid_request", "the body: give an environment's fields as an object");
   }
-  const environment = Environment.parse({ name, ...deps.defaults, ...document });
+  const { idle_minutes, ttl_minutes } = deps.defaults;
+  const environment = Environment.parse({ name, idle_minutes, ttl_minutes, ...document });
   if (environment.name !== name) {
     throw new HangarError("invalid_request", `name: it is "${environment.name}" in the body and "${name}" in the path`);
   }

@@ -72,6 +72,6 @@ export async function eventStream(c: Ctx, sessions: Sessions, deps: StreamDeps):
 const frame = (event: SessionEvent): string => `id: ${event.id}\ndata: ${JSON.stringify(event)}\n\n`;
 
 function startOf(from: string): string {
-  if (/^(?:\$|[0-9]{1,19}(?:-[0-9]{1,19})?)$/.test(from)) return from;
+  if (/^(?:\$|0|\d{1,15}-\d{1,10})$/.test(from)) return from;
   throw new HangarError("invalid_request", "from: give 0, $ or an event's id");
 }

@@ -51,8 +51,10 @@ const tryPort = (server: Server, host: string, port: number): Promise<NodeJS.Err
 export async function closeServer(server: Server, graceMs: number): Promise<void> {
   if (!server.listening) return;
   const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-  server.closeIdleConnections();
+  // A connection whose last answer ends meanwhile would stay for its keep-alive time.
+  const idle = setInterval(() => server.closeIdleConnections(), 25);
   const cut = setTimeout(() => server.closeAllConnections(), graceMs);
   await closed;
+  clearInterval(idle);
   clearTimeout(cut);
 }

@@ -4,7 +4,7 @@
  */
 import { createHash } from "node:crypto";
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import {
@@ -22,6 +22,7 @@ import {
 } from "@hangar/shared";
 import { WebSocket } from "ws";
 import { createApp } from "../../src/app.ts";
+import { hostCredentials } from "../../src/credentials/git-credential.ts";
 import type { Driver, SandboxSpec } from "../../src/driver/driver.ts";
 import { startRedisServer } from "../../src/embedded/redis-server.ts";
 import { makeEnvironments } from "../../src/environment/environments.ts";
@@ -77,7 +78,7 @@ export async function startScripted(): Promise<ScriptedHangar> {
     store,
     driver,
     vault,
-    credentials: { fill: async () => ({ username: "me", password: "pw" }) },
+    credentials: hostCredentials({ env: await gitHome(dir), timeoutMs: 20_000 }),
     settings: {
       session_keep_checkpoints: 5,
       session_checkpoint_minutes: 10,
@@ -151,8 +152,7 @@ export async function startScripted(): Promise<ScriptedHangar> {
       }
     },
     events: async (name, last) => {
-      const reader = new AbortController();
-      const answer = await request("GET", `/api/sessions/${name}/events?from=0`, { signal: reader.signal });
+      const answer = await request("GET", `/api/sessions/${name}/events?from=0`);
       const seen: SessionEvent["event"][] = [];
       let rest = "";
       for await (const chunk of answer.body ?? []) {
@@ -165,7 +165,7 @@ export async function startScripted(): Promise<ScriptedHangar> {
           const { event } = JSON.parse(data) as SessionEvent;
           seen.push(event);
           if (!last(event)) continue;
-          reader.abort();
+          void answer.body?.cancel().catch(() => {});
           return seen;
         }
       }
@@ -193,6 +193,13 @@ export async function startScripted(): Promise<ScriptedHangar> {
       await rm(dir, { recursive: true, force: true });
     },
   };
+}
+
+/** A home whose git knows a password of git.example.com. */
+async function gitHome(dir: string): Promise<Record<string, string | undefined>> {
+  await writeFile(join(dir, ".gitconfig"), `[credential]\n\thelper = store --file ${dir}/stored\n`);
+  await writeFile(join(dir, "stored"), "https://me:pw@git.example.com\n");
+  return { PATH: process.env["PATH"], HOME: dir, GIT_CONFIG_NOSYSTEM: "1" };
 }
 
 function scriptedDriver(sandboxes: ScriptedSandbox[]): Driver {

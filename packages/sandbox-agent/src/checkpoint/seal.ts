@@ -1,6 +1,6 @@
 /**
  * Sealing: the age v1 format (age-encryption.org/v1), X25519 recipients. The header comes from the age-encryption library,
- * the payload (ChaCha20-Poly1305 in chunks of 64 KiB) from node:crypto, which is ten times as fast as the library's own.
+ * the payload (ChaCha20-Poly1305 in chunks of 64 KiB) from node:crypto, which is four times as fast as the library's own.
  */
 import { createCipheriv, createDecipheriv, createHash, hkdfSync, randomBytes } from "node:crypto";
 import { createReadStream, createWriteStream } from "node:fs";
@@ -190,9 +190,9 @@ class Sealer extends Transform {
 
   #seal(chunk: Buffer, last: boolean): void {
     const cipher = createCipheriv("chacha20-poly1305", this.#key, this.#nonce.next(last), { authTagLength: TAG });
-    const body = cipher.update(chunk);
+    this.push(cipher.update(chunk));
     cipher.final();
-    this.push(Buffer.concat([body, cipher.getAuthTag()]));
+    this.push(cipher.getAuthTag());
   }
 }
 

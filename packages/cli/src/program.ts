@@ -1,0 +1,303 @@
+/** Every command of `hangar`, with its help. What they do is in `commands/`. */
+import { Command, InvalidArgumentError, Option } from "commander";
+import packageJson from "../package.json" with { type: "json" };
+import { applyEnvironments, listEnvironments, removeEnvironment, showEnvironment } from "./commands/environment.ts";
+import { attach, exec, listSandboxes } from "./commands/sandbox.ts";
+import { listSecrets, removeSecret, setSecret } from "./commands/secret.ts";
+import * as session from "./commands/session.ts";
+import { demo } from "./commands/demo.ts";
+import { doctor, down, showStatus, up } from "./commands/up.ts";
+import type { Context } from "./context.ts";
+import { EXIT_HELP } from "./failure.ts";
+
+export function createProgram(context: Context): Command {
+  const program = new Command("hangar")
+    .description(
+      "Durable work for coding agents: the conversation and the repo state are durable; the computer is not.",
+    )
+    .version(packageJson.version)
+    .showHelpAfterError("(see `hangar --help`, or --help behind any command)")
+    .addHelpText(
+      "after",
+      `
+Examples:
+  hangar up
+  hangar session new csv-fix --repo https://github.com/me/app "fix the CSV export"
+  hangar session send csv-fix "add a test for empty files"
+  hangar sb attach csv-fix
+
+Environment: HANGAR_DATA_DIR for another data folder; HANGAR_URL and HANGAR_TOKEN for a Hangar elsewhere; NO_COLOR.
+${EXIT_HELP}`,
+    )
+    .exitOverride();
+  hangarItself(program, context);
+  environments(program.command("env").description("environments: what a session's sandbox is made from"), context);
+  secrets(program.command("secret").description("secrets: kept sealed, given to sandboxes when they start"), context);
+  sessions(program.command("session").description("sessions: streams of work that you can come back to"), context);
+  sandboxes(program.command("sb").description("sandboxes: where sessions run now"), context);
+  for (const command of all(program)) {
+    command
+      .exitOverride()
+      .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, "hangar: ")) });
+    command.allowExcessArguments(false);
+  }
+  return program;
+}
+
+function hangarItself(program: Command, context: Context): void {
+  program
+    .command("up")
+    .description("start Hangar for this user; already running: say so")
+    .option("--foreground", "stay in the foreground, with the log on standard error")
+    .addOption(json())
+    .addOption(new Option("--intro", "say what to type next").hideHelp())
+    .addHelpText("after", examples("hangar up", "hangar up --foreground", "HANGAR_DATA_DIR=/srv/hangar hangar up"))
+    .action((options) => up(context, options));
+  program
+    .command("down")
+    .description("suspend every live session, then stop Hangar")
+    .option("--keep", "leave sandboxes running; the next `hangar up` finds them again")
+    .addOption(json())
+    .addHelpText("after", examples("hangar down", "hangar down --keep"))
+    .action((options) => down(context, options));
+  program
+    .command("status")
+    .description("whether Hangar runs, where, and how many sessions it has")
+    .addOption(json())
+    .addHelpText("after", examples("hangar status", "hangar status --json"))
+    .action((options) => showStatus(context, options));
+  program
+    .command("demo")
+    .description("show the main job, in a Hangar of its own in a temporary folder")
+    .addHelpText("after", examples("hangar demo"))
+    .addHelpText(
+      "after",
+      "\nWith ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN set and `claude` installed, Claude Code does the work; else a script does.",
+    )
+    .action(() => demo(context));
+  program
+    .command("doctor")
+    .description("look for what Hangar needs on this machine")
+    .addHelpText("after", examples("hangar doctor"))
+    .action(() => doctor(context));
+}
+
+const ENVIRONMENT_FILE = `
+A file, as YAML or JSON (only the name is needed; several: separated by ---):
+  name: app                       # lower-case letters, digits and dashes
+  repo: https://github.com/me/app # or git@host:path, file://…, an absolute path
+  base_branch: main               # none: the remote's default branch
+  harness: claude                 # or script
+  model: null
+  setup: npm ci                   # a shell script, run in the fresh clone
+  variables: { NODE_ENV: test }
+  secrets: [ANTHROPIC_API_KEY]    # by name: see hangar secret set
+  idle_minutes: 30                # 0: stays up until you suspend it
+  ttl_minutes: 1440               # 0: no limit
+  keep_ignored: [.env]            # ignored files that travel all the same`;
+
+function environments(env: Command, context: Context): void {
+  env
+    .command("list")
+    .description("all of them")
+    .addOption(json())
+    .addHelpText("after", examples("hangar env list"))
+    .action((options) => listEnvironments(context, options));
+  env
+    .command("get <name>")
+    .description("one, as a file that can be applied again")
+    .addOption(json())
+    .addHelpText("after", examples("hangar env get app > app.yaml"))
+    .action((name, options) => showEnvironment(context, name, options));
+  env
+    .command("apply")
+    .description("make or change environments from a file")
+    .requiredOption("-f, --file <file>", "a YAML or JSON file; - is standard input")
+    .addOption(json())
+    .addHelpText("after", examples("hangar env apply -f app.yaml") + ENVIRONMENT_FILE)
+    .action((options) => applyEnvironments(context, options));
+  env
+    .command("rm <name>")
+    .description("remove one that no session uses")
+    .addHelpText("after", examples("hangar env rm app"))
+    .action((name) => removeEnvironment(context, name));
+}
+
+function secrets(secret: Command, context: Context): void {
+  secret
+    .command("set <name>")
+    .description("set one; its value comes from standard input, or is asked for")
+    .option("--from-env [variable]", "take the value from a variable (without a name: of the same name)")
+    .addOption(json())
+    .addHelpText(
+      "after",
+      examples(
+        "hangar secret set ANTHROPIC_API_KEY",
+        "hangar secret set NPM_TOKEN < token.txt",
+        "hangar secret set ANTHROPIC_API_KEY --from-env",
+      ),
+    )
+    .action((name, options) => setSecret(context, name, options));
+  secret
+    .command("list")
+    .description("their names; values are never shown")
+    .addOption(json())
+    .addHelpText("after", examples("hangar secret list"))
+    .action((options) => listSecrets(context, options));
+  secret
+    .command("rm <name>")
+    .description("remove one")
+    .addHelpText("after", examples("hangar secret rm NPM_TOKEN"))
+    .action((name) => removeSecret(context, name));
+}
+
+function sessions(command: Command, context: Context): void {
+  waiting(command.command("new <name> [message...]"))
+    .description("make a session and start it, with a first message where one is given")
+    .option("--env <environment>", "an environment, see `hangar env list`")
+    .option("--repo <url>", "without an environment: the repo; none: the origin of this folder")
+    .option("--base <branch>", "the branch to start from; none: the remote's default")
+    .option("--branch <branch>", "the session's own branch; none: hangar/session/NAME")
+    .option("--harness <name>", "the agent: claude or script; none: one whose key is set")
+    .option("--model <model>", "the agent's model")
+    .option("--title <title>", "what lists show")
+    .option("--idle <minutes>", "suspend after so long without activity; 0: stay up", minutes)
+    .addHelpText(
+      "after",
+      examples(
+        'hangar session new csv-fix --repo https://github.com/me/app "fix the CSV export"',
+        "hangar session new csv-fix --env app --wait",
+        "hangar session new notes --harness script 'echo hello > notes.txt'",
+        "cat task.md | hangar session new csv-fix --env app -",
+      ),
+    )
+    .action((name, words, options) => session.newSession(context, name, words, options));
+  command
+    .command("list")
+    .description("all of them, the one that was used last first")
+    .option("--all", "also archived ones")
+    .addOption(json())
+    .addHelpText("after", examples("hangar session list", "hangar session list --all --json"))
+    .action((options) => session.listSessions(context, options));
+  command
+    .command("get <name>")
+    .description("one: its state, what keeps it awake, its queue, turns, checkpoints and use")
+    .addOption(json())
+    .addHelpText("after", examples("hangar session get csv-fix", "hangar session get csv-fix --json"))
+    .action((name, options) => session.showOne(context, name, options));
+  waiting(command.command("open <name>"), "wait until it is ready (the default)")
+    .description("bring a session back into a sandbox; up already: nothing changes")
+    .option("--harness <name>", "go on with another agent, which gets an account of what was done")
+    .option("--model <model>", "go on with another model")
+    .addHelpText("after", examples("hangar session open csv-fix", "hangar session open csv-fix --harness claude"))
+    .action((name, options) => session.openSession(context, name, options));
+  waiting(command.command("send <name> [message...]"))
+    .description("send a message to the agent; a suspended session is opened first; while a turn runs, it queues")
+    .option("--timeout <seconds>", "end the turn after so long", whole)
+    .option("--key <key>", "sent again with the same key, it is the same turn")
+    .addHelpText(
+      "after",
+      examples(
+        'hangar session send csv-fix "add a test for empty files"',
+        "hangar session send csv-fix - --wait < review.md",
+      ) + "\nCtrl-C while it is shown leaves the turn running.",
+    )
+    .action((name, words, options) => session.send(context, name, words, options));
+  command
+    .command("cancel <name> [turn]")
+    .description("end a turn: the running one, or the one that is named")
+    .addOption(json())
+    .addHelpText("after", examples("hangar session cancel csv-fix"))
+    .action((name, turn, options) => session.cancelTurn(context, name, turn, options));
+  waiting(command.command("suspend <name>"), "wait until it is suspended (the default)")
+    .description("checkpoint a session and let its sandbox go; a running turn is stopped")
+    .option("--push", "push its branch too")
+    .option("--force", "let the sandbox go even where no checkpoint can be committed: what is not in one is lost")
+    .addHelpText("after", examples("hangar session suspend csv-fix", "hangar session suspend csv-fix --push"))
+    .action((name, options) => session.suspend(context, name, options));
+  command
+    .command("keep <name>")
+    .description("change how long a session stays up")
+    .option("--idle <minutes>", "suspend after so long without activity; 0: stay up", minutes)
+    .option("--ttl <minutes>", "the sandbox's hard limit; 0: none", minutes)
+    .option("--title <title>", "what lists show")
+    .addOption(json())
+    .addHelpText("after", examples("hangar session keep csv-fix --idle 0", "hangar session keep csv-fix --idle 60"))
+    .action((name, options) => session.keep(context, name, options));
+  waiting(command.command("archive <name>"), "wait until it is archived (the default)")
+    .description("drop a session's checkpoints and keep its record with the transcript's summary")
+    .option("-y, --yes", "do not ask")
+    .addHelpText("after", examples("hangar session archive csv-fix --yes"))
+    .action((name, options) => session.archive(context, name, options));
+  command
+    .command("rm <name>")
+    .description("remove a session with everything of it")
+    .option("--force", "also while a turn runs")
+    .option("-y, --yes", "do not ask")
+    .addHelpText("after", examples("hangar session rm csv-fix --yes"))
+    .action((name, options) => session.remove(context, name, options));
+  command
+    .command("checkpoint <name>")
+    .description("take a checkpoint of a live session now")
+    .addOption(json())
+    .addHelpText("after", examples("hangar session checkpoint csv-fix"))
+    .action((name, options) => session.checkpointNow(context, name, options));
+  command
+    .command("checkpoints <name>")
+    .description("those that are kept, the newest first")
+    .addOption(json())
+    .addHelpText("after", examples("hangar session checkpoints csv-fix"))
+    .action((name, options) => session.listCheckpoints(context, name, options));
+  waiting(command.command("restore <name> <checkpoint>"), "wait until it is restored (the default)")
+    .description("go back to an older checkpoint; what is there now is checkpointed first")
+    .addHelpText("after", examples("hangar session restore csv-fix ckp-0199f2c3a1b4d5e6f"))
+    .action((name, checkpoint, options) => session.restore(context, name, checkpoint, options));
+}
+
+function sandboxes(command: Command, context: Context): void {
+  command.enablePositionalOptions();
+  command
+    .command("list")
+    .description("those that run, and what keeps them awake")
+    .addOption(json())
+    .addHelpText("after", examples("hangar sb list"))
+    .action((options) => listSandboxes(context, options));
+  command
+    .command("exec <session> <command...>")
+    .description("run a command in a session's sandbox; its exit code is this one's")
+    .option("--cwd <folder>", "where; none: the repo's folder")
+    .option("--timeout <seconds>", "end it after so long (600)", whole)
+    .addOption(json())
+    .passThroughOptions()
+    .addHelpText(
+      "after",
+      examples("hangar sb exec csv-fix git status", "hangar sb exec csv-fix -- sh -c 'npm test | tail'"),
+    )
+    .action((name, argv, options) => exec(context, name, argv, options));
+  command
+    .command("attach <session>")
+    .description("a terminal in a session's sandbox; detach with Ctrl-], what runs in it goes on")
+    .option("--agent", "the agent itself, resumed interactively, instead of a shell")
+    .addHelpText("after", examples("hangar sb attach csv-fix", "hangar sb attach csv-fix --agent"))
+    .action((name, options) => attach(context, name, options));
+}
+
+const waiting = (command: Command, text = "show it until it ends (on a terminal the default)"): Command =>
+  command.option("--wait", text).option("--no-wait", "return at once").addOption(json());
+const json = (): Option => new Option("--json", "as JSON on standard output");
+const examples = (...lines: string[]): string => `\nExamples:\n${lines.map((line) => `  ${line}`).join("\n")}\n`;
+
+function all(command: Command): Command[] {
+  return [command, ...command.commands.flatMap(all)];
+}
+
+function minutes(text: string): number {
+  const n = Number(text);
+  if (!/^\d+(?:\.\d+)?$/.test(text) || n > 525_600) throw new InvalidArgumentError("Give minutes, from 0 to 525600.");
+  return n;
+}
+
+function whole(text: string): number {
+  if (!/^[1-9]\d{0,8}$/.test(text)) throw new InvalidArgumentError("Give whole seconds.");
+  return Number(text);
+}

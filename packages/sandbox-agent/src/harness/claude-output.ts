@@ -3,6 +3,7 @@ import type { TurnOutput, Usage } from "@hangar/shared";
 import { z } from "zod";
 import { apiErrorLine, exitLine } from "./api-errors.ts";
 import type { Exit, OutputParser, Verdict } from "./harness.ts";
+import { jsonIn } from "./json.ts";
 
 const TITLE = "Claude Code";
 
@@ -177,12 +178,4 @@ function plain(content: unknown): string {
   return Blocks.parse(content)
     .map((block) => block.text ?? `[${block.type}]`)
     .join("\n");
-}
-
-function jsonIn(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return null;
-  }
 }

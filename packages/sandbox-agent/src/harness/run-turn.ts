@@ -30,6 +30,8 @@ export interface TurnInput {
   readonly onOutput: (output: TurnOutput) => void;
   /** The harness's process runs. Not called when the turn fails before. */
   readonly onStarted: (pid: number) => void;
+  /** The conversation is known before its first word: its id survives a daemon that is killed during the turn. */
+  readonly onConversation?: (id: string) => void;
   /** How long the harness may take to end when it is asked to, milliseconds; 5000 when not said. */
   readonly graceMs?: number;
 }
@@ -95,6 +97,8 @@ async function prepare(input: TurnInput): Promise<Prepared | { refused: Partial<
   const command = await harness.turn(context);
   const program = await findProgram(command.argv[0], command.env);
   if (program === null) throw new Error(`${command.argv[0]} is not on the sandbox's PATH`);
+  const conversation = resume ?? fresh;
+  if (conversation !== null) input.onConversation?.(conversation);
   return { context, program, command, parser: await harness.parser(context), before };
 }
 

@@ -15,6 +15,7 @@ import { z } from "zod";
 import { exitLine } from "./api-errors.ts";
 import { findProgram } from "./find-program.ts";
 import { type Harness, LIMITS, type OutputParser, type Place, type TurnContext } from "./harness.ts";
+import { jsonIn } from "./json.ts";
 import { lastLines } from "./text.ts";
 import { fileSize } from "./transcript-file.ts";
 
@@ -144,13 +145,5 @@ async function append(context: TurnContext, record: unknown): Promise<void> {
     await file.write(`${torn ? "\n" : ""}${JSON.stringify(record)}\n`);
   } finally {
     await file.close();
-  }
-}
-
-function jsonIn(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return null;
   }
 }

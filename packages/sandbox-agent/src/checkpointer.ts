@@ -80,7 +80,7 @@ export class Checkpointer {
   /** The workspace is as a fresh clone: nothing of it is anybody's work. */
   async untouched(): Promise<void> {
     await this.#serial(async () => {
-      this.#untouched = await fingerprintWorkspace(this.#options.workspace, this.#stop.signal);
+      this.#untouched = await this.#fingerprint();
     }).catch((error: unknown) => this.#options.log.warn(`no fingerprint of the fresh workspace: ${line(error)}`));
   }
 
@@ -155,9 +155,7 @@ export class Checkpointer {
   /** Whether what was made before and not committed is still what is there. */
   async #pendingHolds(): Promise<boolean> {
     if (!this.#pending) return false;
-    return (
-      this.#pending.commit.fingerprint === (await fingerprintWorkspace(this.#options.workspace, this.#stop.signal))
-    );
+    return this.#pending.commit.fingerprint === (await this.#fingerprint());
   }
 
   /** False: nothing changed since the parent. */
@@ -204,9 +202,13 @@ export class Checkpointer {
   async #isUntouched(): Promise<boolean> {
     if (this.#untouched === null) return false;
     return await this.#serial(async () => {
-      const now = await fingerprintWorkspace(this.#options.workspace, this.#stop.signal);
+      const now = await this.#fingerprint();
       return now === this.#untouched;
     }).catch(() => false);
+  }
+
+  #fingerprint(): Promise<string> {
+    return fingerprintWorkspace(this.#options.workspace, { signal: this.#stop.signal });
   }
 
   #drop(): void {

@@ -2,7 +2,21 @@
 import { readFileSync, readdirSync } from "node:fs";
 import { pause } from "./backoff.ts";
 import { SANDBOX_MARK } from "./config.ts";
-import { run } from "./process.ts";
+import { run, signalGroup } from "./process.ts";
+
+/** Kills a process group that an earlier daemon of this sandbox started: never one whose number was given out again. */
+export function endEarlierGroup(pid: number): void {
+  if (process.platform === "linux" && !(startedAt(pid) < startedAt(process.pid))) return;
+  signalGroup(pid, "SIGKILL");
+}
+
+/** Clock ticks since the machine started; NaN: no such process. */
+const startedAt = (pid: number): number =>
+  Number(
+    procText(pid, "stat")
+      .replace(/^.*\) /s, "")
+      .split(" ")[19] ?? "x",
+  );
 
 interface Running {
   readonly pid: number;

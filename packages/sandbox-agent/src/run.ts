@@ -173,7 +173,7 @@ class Daemon {
     markReady({ state: config.state, boot });
     rmSync(join(config.state, "restore"), { recursive: true, force: true });
     this.#sandbox = sandbox;
-    sandbox.turns.recover();
+    await sandbox.turns.recover();
     this.#ready.resolve(sandbox);
     this.#housekeeping(sandbox, boot, booted.restored?.source ?? null);
   }

@@ -11,7 +11,7 @@ import { readJson, replaceFile } from "./durable.ts";
 import { harnessFor } from "./harness/registry.ts";
 import { runTurn } from "./harness/run-turn.ts";
 import type { Log } from "./log.ts";
-import { signalGroup } from "./process.ts";
+import { endEarlierGroup } from "./processes.ts";
 import type { Environment } from "./sandbox-env.ts";
 import type { Spool } from "./spool.ts";
 
@@ -115,7 +115,7 @@ export class Turns {
   }
 
   /** Says what an earlier daemon of this sandbox left unsaid. Call once, when the workspace is ready. */
-  recover(): void {
+  async recover(): Promise<void> {
     const stage = readJson(this.#path, Stage);
     if (!stage) return;
     const said = this.#options.spool.next > stage.seq;
@@ -126,13 +126,26 @@ export class Turns {
     }
     if (stage.stage === "running") {
       if (!said) this.#emit({ type: "turn_started", turn: stage.turn, at: new Date().toISOString() });
-      if (stage.pid !== null) signalGroup(stage.pid, "SIGKILL");
-      this.#finish(stage.turn, interrupted(this.#options.conversation.current?.session ?? null));
+      if (stage.pid !== null) endEarlierGroup(stage.pid);
+      this.#finish(stage.turn, interrupted(await this.#conversation()));
     } else if (!said) {
       this.#emit({ type: "turn_finished", turn: stage.turn, at: stage.at, result: stage.result });
     }
     const settled = this.#settle(stage.turn);
     this.#running = { turn: stage.turn, stop: new AbortController(), finished: Promise.resolve(), settled };
+  }
+
+  /** The conversation that can be gone on with: one that has left a transcript. */
+  async #conversation(): Promise<string | null> {
+    const { conversation, place, home } = this.#options;
+    const { harness, session } = conversation.current ?? { harness: "", session: null };
+    if (session === null) return null;
+    try {
+      const transcript = await harnessFor(harness).transcript({ home, ...place() }, session);
+      return transcript === null ? null : session;
+    } catch {
+      return null;
+    }
   }
 
   async #run(command: TurnCommand, signal: AbortSignal): Promise<void> {
@@ -152,6 +165,7 @@ export class Turns {
         handoff: command.handoff,
         signal,
         onOutput: (output) => spool.add({ type: "turn_output", turn: command.turn, output }),
+        onConversation: (session) => conversation.set({ harness: command.harness, session }),
         onStarted: (pid) => this.#save({ stage: "running", turn: command.turn, seq: 0, pid }),
       });
     } catch (error) {

@@ -11,7 +11,7 @@ import { generateIdentity, identityToRecipient } from "age-encryption";
 import { afterEach } from "vitest";
 import { StandInCoordinator } from "./stand-in-coordinator.ts";
 
-const MAIN = process.env["TEST_MAIN"] ?? fileURLToPath(new URL("../../src/main.ts", import.meta.url));
+const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
 const cleanups: Array<(failed: boolean) => Promise<void> | void> = [];
 
 afterEach(async ({ task }) => {

@@ -116,7 +116,7 @@ async function watch(context: Context, session: Session, options: Watch): Promis
 async function byEvents(context: Context, session: Session, options: Watch, signal: AbortSignal): Promise<Session> {
   const since = options.since === undefined ? null : Date.parse(options.since);
   // The log's ids begin with Redis's own clock, which may differ a little from the coordinator's.
-  const from = since === null ? "$" : String(since - 5000);
+  const from = since === null ? "$" : `${since - 5000}-0`;
   for await (const event of context.client().events(session.id, from, signal)) {
     if (since !== null && Date.parse(event.at) < since - 1) continue;
     options.event(event);

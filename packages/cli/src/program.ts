@@ -1,4 +1,5 @@
 /** Every command of `hangar`, with its help. What they do is in `commands/`. */
+import { EOL } from "node:os";
 import { Command, InvalidArgumentError, Option } from "commander";
 import packageJson from "../package.json" with { type: "json" };
 import { applyEnvironments, listEnvironments, removeEnvironment, showEnvironment } from "./commands/environment.ts";
@@ -8,7 +9,7 @@ import * as session from "./commands/session.ts";
 import { demo } from "./commands/demo.ts";
 import { doctor, down, showStatus, up } from "./commands/up.ts";
 import type { Context } from "./context.ts";
-import { EXIT_HELP } from "./failure.ts";
+import { EXIT_HELP, oneLine } from "./failure.ts";
 
 export function createProgram(context: Context): Command {
   const program = new Command("hangar")
@@ -16,7 +17,6 @@ export function createProgram(context: Context): Command {
       "Durable work for coding agents: the conversation and the repo state are durable; the computer is not.",
     )
     .version(packageJson.version)
-    .showHelpAfterError("(see `hangar --help`, or --help behind any command)")
     .addHelpText(
       "after",
       `
@@ -36,9 +36,10 @@ ${EXIT_HELP}`,
   sessions(program.command("session").description("sessions: streams of work that you can come back to"), context);
   sandboxes(program.command("sb").description("sandboxes: where sessions run now"), context);
   for (const command of all(program)) {
-    command
-      .exitOverride()
-      .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, "hangar: ")) });
+    const help = `(see \`${pathOf(command)} --help\`)`;
+    command.exitOverride().configureOutput({
+      outputError: (text, write) => write(`hangar: ${oneLine(text.replace(/^error: /, ""))} ${help}${EOL}`),
+    });
     command.allowExcessArguments(false);
   }
   return program;
@@ -289,6 +290,10 @@ const examples = (...lines: string[]): string => `\nExamples:\n${lines.map((line
 
 function all(command: Command): Command[] {
   return [command, ...command.commands.flatMap(all)];
+}
+
+function pathOf(command: Command): string {
+  return command.parent ? `${pathOf(command.parent)} ${command.name()}` : command.name();
 }
 
 function minutes(text: string): number {

@@ -21,12 +21,17 @@ export async function up(context: Context, options: { foreground?: boolean; json
     ui.out(`Hangar is already running at ${running.client.url} (pid ${running.pid})`);
     return intro(context, running.status);
   }
-  mkdirSync(config.dataDir, { recursive: true, mode: 0o700 });
+  makeDataDir(config.dataDir);
   if (options.foreground) return await foreground(context);
+  const isFirst = readClientConfig(config.dataDir) === null;
   const started = await startDetached(context);
   if (options.json) return ui.json({ ...started.status, pid: started.pid, already_running: false });
   ui.out(`Hangar is up at ${started.client.url} (pid ${started.pid})`);
   intro(context, started.status);
+  if (isFirst)
+    ui.note(
+      `Back up ${join(config.dataDir, "vault")} outside this machine: without it no checkpoint can be opened again.`,
+    );
 }
 
 export interface Running {
@@ -50,6 +55,7 @@ export async function runningHere(context: Context): Promise<Running | null> {
 /** Starts the coordinator in a session of its own and waits until it serves. Its own line when it does not. */
 export async function startDetached(context: Context): Promise<Running> {
   const { config, ui } = context;
+  makeDataDir(config.dataDir);
   const log = join(config.dataDir, "coordinator.log");
   if (existsSync(log) && statSync(log).size > 20_000_000) renameSync(log, `${log}.1`);
   const before = existsSync(log) ? statSync(log).size : 0;
@@ -101,6 +107,19 @@ function startFailure(log: string, from: number, exitCode: number | null): Hanga
   ];
   const code = exitCode === 2 ? "invalid_request" : kinds.find(([pattern]) => pattern.test(line))?.[1];
   return new HangarError(code ?? "internal", line);
+}
+
+function makeDataDir(path: string): void {
+  try {
+    mkdirSync(path, { recursive: true, mode: 0o700 });
+  } catch (error) {
+    const why = (error as NodeJS.ErrnoException).code ?? String(error);
+    throw new HangarError(
+      "invalid_request",
+      `the data folder ${path} cannot be made (${why}): set HANGAR_DATA_DIR to another`,
+      { cause: error },
+    );
+  }
 }
 
 function intro(context: Context, status: Status): void {

@@ -1,0 +1,84 @@
+/**
+ * Bundles Hangar into `dist/`, an npm package of its own: `npm install -g ./dist/hangar-<version>.tgz` gives `hangar`.
+ * The three programs are one file each; what cannot be bundled (a native module, the pinned Node) stays a dependency.
+ */
+import { execFileSync } from "node:child_process";
+import { chmod, copyFile, cp, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { fileURLToPath } from "node:url";
+import { build } from "esbuild";
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+const dist = `${root}dist`;
+
+const PROGRAMS = { hangar: "cli", "hangar-coordinator": "coordinator", "hangar-agent": "sandbox-agent" } as const;
+/** Beside the bundles, where their modules look for them. */
+const LUA = `${root}packages/coordinator/src/redis`;
+/** Has a native part. */
+const EXTERNAL = ["@lydell/node-pty"];
+
+await rm(dist, { recursive: true, force: true });
+await mkdir(`${dist}/bin`, { recursive: true });
+await bundle();
+for (const name of await readdir(LUA)) if (name.endsWith(".lua")) await copyFile(`${LUA}/${name}`, `${dist}/${name}`);
+await writeStarters();
+await writeFile(`${dist}/package.json`, `${JSON.stringify(await manifest(), null, 2)}\n`);
+await copyFile(`${root}README.md`, `${dist}/README.md`);
+await cp(`${root}LICENSE`, `${dist}/LICENSE`, { errorOnExist: false }).catch(() => undefined);
+execFileSync("npm", ["pack", "--silent"], { cwd: dist, stdio: "inherit" });
+
+async function bundle(): Promise<void> {
+  await build({
+    entryPoints: Object.entries(PROGRAMS).map(([name, folder]) => ({
+      in: `${root}packages/${folder}/src/main.ts`,
+      out: name,
+    })),
+    outdir: dist,
+    outExtension: { ".js": ".mjs" },
+    bundle: true,
+    platform: "node",
+    target: "node26",
+    format: "esm",
+    external: EXTERNAL,
+    // Some dependencies are CommonJS and call require.
+    banner: {
+      js: 'import { createRequire as hangarRequire } from "node:module"; const require = hangarRequire(import.meta.url);',
+    },
+    legalComments: "linked",
+    logLevel: "warning",
+  });
+}
+
+/** What npm links: plain JavaScript that an older Node reads, to start the bundle with Node 26. */
+async function writeStarters(): Promise<void> {
+  await copyFile(`${root}packages/shared/launch.mjs`, `${dist}/bin/launch.mjs`);
+  for (const name of Object.keys(PROGRAMS)) {
+    const file = `${dist}/bin/${name}.mjs`;
+    const lines = [
+      "#!/usr/bin/env node",
+      'import { launch } from "./launch.mjs";',
+      "",
+      `await launch(new URL("../${name}.mjs", import.meta.url));`,
+    ];
+    await writeFile(file, `${lines.join("\n")}\n`);
+    await chmod(file, 0o755);
+  }
+}
+
+async function manifest(): Promise<object> {
+  const read = async (path: string) => JSON.parse(await readFile(`${root}${path}`, "utf8")) as Record<string, never>;
+  const workspace = await read("package.json");
+  const agent: { dependencies?: Record<string, string> } = await read("packages/sandbox-agent/package.json");
+  const { version, description, license, engines, optionalDependencies } = workspace;
+  return {
+    name: "hangar",
+    version,
+    description,
+    license,
+    type: "module",
+    bin: Object.fromEntries(Object.keys(PROGRAMS).map((name) => [name, `bin/${name}.mjs`])),
+    files: ["bin", "*.mjs", "*.lua", "*.txt"],
+    engines,
+    dependencies: Object.fromEntries(EXTERNAL.map((name) => [name, agent.dependencies?.[name]])),
+    optionalDependencies,
+  };
+}

@@ -1,5 +1,4 @@
 /** Takes the conversations as they are now, against what the parent checkpoint recorded: only what is new is sent. */
-import { createHash, type Hash } from "node:crypto";
 import { closeSync, constants as fs, fstatSync, openSync, readSync } from "node:fs";
 import { join } from "node:path";
 import { setImmediate as breathe, setTimeout as sleep } from "node:timers/promises";
@@ -7,8 +6,10 @@ import { HangarError } from "@hangar/shared";
 import type { ArchiveEntry } from "./tar-header.ts";
 import { scanConversations, stampOf, type ConversationFile } from "./conversation-scan.ts";
 import {
-  decodePath,
   encodePath,
+  pieceAt,
+  PIECE,
+  piecesOf,
   type ConversationRecord,
   type RecordedFile,
   type RecordedSegment,
@@ -64,7 +65,7 @@ export async function captureConversations(home: string, options: CaptureOptions
   }
   const gone = before.size - taken.filter((one) => before.has(one.record.path)).length;
   const changed = options.parent === null || gone > 0 || taken.some((one) => one.changed);
-  const merged = await mergeParts(taken, options);
+  const merged = mergeParts(taken, options);
   return {
     entries: merged.flatMap((one) => (one.entry ? [one.entry] : [])),
     record: recordOf(merged, options, lookedAt),
@@ -118,9 +119,8 @@ async function take(
 
 function takeLink(file: ConversationFile, same: RecordedFile | null, options: CaptureOptions): Taken {
   const link = file.link ?? Buffer.alloc(0);
-  const sha256 = createHash("sha256").update(link).digest("hex");
   const kept = same?.link === encodePath(link) ? same.segments : null;
-  const segments = kept ?? [{ offset: 0, size: 0, sha256, part: options.part }];
+  const segments = kept ?? [{ offset: 0, size: 0, part: options.part }];
   const record: RecordedFile = {
     path: encodePath(file.path),
     kind: "symlink",
@@ -128,8 +128,8 @@ function takeLink(file: ConversationFile, same: RecordedFile | null, options: Ca
     size: 0,
     link: encodePath(link),
     stamp: file.stamp,
+    pieces: [],
     segments,
-    edges: sha256,
   };
   return {
     file,
@@ -179,13 +179,8 @@ async function takeFile(
     const kept: RecordedSegment[] = appendable && (same.size > 0 || size === 0) ? same.segments : [];
     const offset = kept.length > 0 ? (same?.size ?? 0) : 0;
     const segments = [...kept];
-    if (kept.length === 0 || size > offset)
-      segments.push({
-        offset,
-        size: size - offset,
-        sha256: await hashOf(fd, offset, size - offset),
-        part: options.part,
-      });
+    if (kept.length === 0 || size > offset) segments.push({ offset, size: size - offset, part: options.part });
+    const certain = kept.length > 0 ? (same?.pieces ?? []).slice(0, Math.floor(offset / PIECE)) : [];
     const record: RecordedFile = {
       path: encodePath(file.path),
       kind: "file",
@@ -193,8 +188,8 @@ async function takeFile(
       size,
       link: null,
       stamp: sqlite ? sqlite.stamp : stamp,
+      pieces: await piecesOf(fd, size, certain),
       segments,
-      edges: edgesOf(fd, size),
     };
     const sent = segments.length > kept.length;
     return {
@@ -254,40 +249,14 @@ function lastLineEnd(fd: number, size: number): number {
 }
 
 async function prefixHolds(fd: number, known: RecordedFile, how: "edges" | "full"): Promise<boolean> {
-  if (edgesOf(fd, known.size) !== known.edges) return false;
-  if (how === "edges" && known.size > HASHED_WHOLE) return true;
-  for (const segment of known.segments)
-    if ((await hashOf(fd, segment.offset, segment.size)) !== segment.sha256) return false;
+  const count = known.pieces.length;
+  const indices =
+    how === "edges" && known.size > HASHED_WHOLE ? [0, count - 1] : Array.from({ length: count }, (_, i) => i);
+  for (const i of indices) {
+    if (pieceAt(fd, i * PIECE, Math.min(PIECE, known.size - i * PIECE)) !== known.pieces[i]) return false;
+    if (i > 0) await breathe();
+  }
   return true;
-}
-
-function edgesOf(fd: number, size: number): string {
-  const hash = createHash("sha256");
-  update(hash, fd, 0, Math.min(EDGE, size), Buffer.allocUnsafe(EDGE));
-  if (size > EDGE)
-    update(hash, fd, Math.max(EDGE, size - EDGE), size - Math.max(EDGE, size - EDGE), Buffer.allocUnsafe(EDGE));
-  return hash.digest("hex");
-}
-
-async function hashOf(fd: number, offset: number, size: number): Promise<string> {
-  const hash = createHash("sha256");
-  const piece = 1024 * 1024;
-  const buffer = Buffer.allocUnsafe(Math.min(piece, size));
-  for (let at = 0; at < size; at += piece) {
-    update(hash, fd, offset + at, Math.min(piece, size - at), buffer);
-    if (at > 0) await breathe();
-  }
-  return hash.digest("hex");
-}
-
-/** Bytes that are not there any more leave the hash short, and so another. */
-function update(hash: Hash, fd: number, offset: number, size: number, buffer: Buffer): void {
-  for (let at = 0; at < size;) {
-    const read = readSync(fd, buffer, 0, Math.min(buffer.length, size - at), offset + at);
-    if (read === 0) return;
-    hash.update(buffer.subarray(0, read));
-    at += read;
-  }
 }
 
 function entryOf(file: ConversationFile, bytes: Buffer, record: RecordedFile, offset: number): ArchiveEntry {
@@ -306,7 +275,7 @@ function entryOf(file: ConversationFile, bytes: Buffer, record: RecordedFile, of
  * Keeps the number of parts small at a cost that grows with the logarithm of what was written: once there are many, what the
  * newest ones hold is sent again with the new part, for as long as the next older one is not more than twice all of that.
  */
-async function mergeParts(taken: readonly Taken[], options: CaptureOptions): Promise<Taken[]> {
+function mergeParts(taken: readonly Taken[], options: CaptureOptions): Taken[] {
   const sizes = new Map<string, number>();
   for (const { record } of taken)
     for (const { part, size } of record.segments) sizes.set(part, (sizes.get(part) ?? 0) + size);
@@ -320,13 +289,11 @@ async function mergeParts(taken: readonly Taken[], options: CaptureOptions): Pro
     sum += size;
   }
   const again = new Set(older.slice(first));
-  const merged: Taken[] = [];
-  for (const one of taken) merged.push(await sendAgain(one, again, options));
-  return merged;
+  return taken.map((one) => sendAgain(one, again, options));
 }
 
 /** A file's segments in the newest parts are its last ones: they become one. */
-async function sendAgain(one: Taken, again: ReadonlySet<string>, options: CaptureOptions): Promise<Taken> {
+function sendAgain(one: Taken, again: ReadonlySet<string>, options: CaptureOptions): Taken {
   const { record, file, bytes } = one;
   const from = record.segments.findIndex((segment) => again.has(segment.part));
   // An unchanged store was not copied, and its file alone may not be all of it.
@@ -337,15 +304,9 @@ async function sendAgain(one: Taken, again: ReadonlySet<string>, options: Captur
     const moved = { ...record, segments };
     return { ...one, record: moved, entry: entryOf(file, bytes, moved, 0) };
   }
-  const fd = openSync(bytes, fs.O_RDONLY | fs.O_NOFOLLOW | fs.O_NONBLOCK);
-  try {
-    const sha256 = await hashOf(fd, offset, record.size - offset);
-    const segment = { offset, size: record.size - offset, sha256, part: options.part };
-    const moved = { ...record, segments: [...record.segments.slice(0, from), segment] };
-    return { ...one, record: moved, entry: entryOf(file, bytes, moved, offset) };
-  } finally {
-    closeSync(fd);
-  }
+  const segment = { offset, size: record.size - offset, part: options.part };
+  const moved = { ...record, segments: [...record.segments.slice(0, from), segment] };
+  return { ...one, record: moved, entry: entryOf(file, bytes, moved, offset) };
 }
 
 function recordOf(taken: readonly Taken[], options: CaptureOptions, lookedAt: number): ConversationRecord {
@@ -353,14 +314,4 @@ function recordOf(taken: readonly Taken[], options: CaptureOptions, lookedAt: nu
   const parts = (options.parent?.parts ?? []).filter((part) => used.has(part) && part !== options.part);
   if (used.has(options.part)) parts.push(options.part);
   return { looked_at: lookedAt, parts, files: taken.map(({ record }) => record) };
-}
-
-/** One digest of names, kinds, modes, links and bytes, whatever the stamps. */
-export function conversationDigest(record: ConversationRecord): string {
-  const hash = createHash("sha256");
-  for (const file of [...record.files].sort((a, b) => Buffer.compare(decodePath(a.path), decodePath(b.path))))
-    hash.update(
-      `${JSON.stringify([file.path, file.kind, file.mode, file.size, file.link, file.segments.map((s) => [s.offset, s.size, s.sha256])])}\n`,
-    );
-  return hash.digest("hex");
 }

@@ -1,4 +1,7 @@
 /** What a checkpoint's meta says of its conversations: enough to send only what is new, and to check what was restored. */
+import { createHash } from "node:crypto";
+import { readSync } from "node:fs";
+import { setImmediate as breathe } from "node:timers/promises";
 import { Sha256 } from "@hangar/shared";
 import { z } from "zod";
 
@@ -14,13 +17,11 @@ export const decodePath = (text: string): Buffer =>
 const count = z.number().int().nonnegative();
 
 /** Bytes `offset` to `offset + size` of a file, and the part whose archive holds them as one member. */
-export const RecordedSegment = z.strictObject({
-  offset: count,
-  size: count,
-  sha256: Sha256,
-  part: z.string().min(1).max(200),
-});
+export const RecordedSegment = z.strictObject({ offset: count, size: count, part: z.string().min(1).max(200) });
 export type RecordedSegment = z.infer<typeof RecordedSegment>;
+
+/** A file's bytes are hashed in pieces of this size, so that what is appended costs what it is. */
+export const PIECE = 4 * 1024 * 1024;
 
 export const RecordedFile = z.strictObject({
   path: z.string().min(1),
@@ -30,10 +31,10 @@ export const RecordedFile = z.strictObject({
   link: z.string().nullable(),
   /** None: the file was being written, and must be looked at again. */
   stamp: z.string().nullable(),
+  /** SHA-256 of each `PIECE` of the file's bytes, the last one shorter; whatever the segments are. */
+  pieces: z.array(Sha256),
   /** In order and without a gap; one at least, be it empty. */
   segments: z.array(RecordedSegment).min(1),
-  /** Of the first and the last 64 KiB, for a cheap look at whether a large file was only appended to. */
-  edges: Sha256,
 });
 export type RecordedFile = z.infer<typeof RecordedFile>;
 
@@ -45,3 +46,37 @@ export const ConversationRecord = z.strictObject({
   files: z.array(RecordedFile),
 });
 export type ConversationRecord = z.infer<typeof ConversationRecord>;
+
+/** One digest of names, kinds, modes, links and bytes: the same for the same conversations, however they came to be sent. */
+export function conversationDigest(record: ConversationRecord): string {
+  const hash = createHash("sha256");
+  for (const { path, kind, mode, size, link, pieces } of sorted(record.files))
+    hash.update(`${JSON.stringify([path, kind, mode, size, link, pieces])}\n`);
+  return hash.digest("hex");
+}
+
+const sorted = (files: readonly RecordedFile[]): RecordedFile[] =>
+  [...files].sort((a, b) => Buffer.compare(decodePath(a.path), decodePath(b.path)));
+
+/** Of each piece of an open file's first `size` bytes; those that are known already are not read. */
+export async function piecesOf(fd: number, size: number, known: readonly string[] = []): Promise<string[]> {
+  const pieces = [...known];
+  for (let at = pieces.length * PIECE; at < size; at += PIECE) {
+    pieces.push(pieceAt(fd, at, Math.min(PIECE, size - at)));
+    if (at > 0) await breathe();
+  }
+  return pieces;
+}
+
+/** Bytes that are not there any more leave the hash short, and so another. */
+export function pieceAt(fd: number, offset: number, size: number): string {
+  const hash = createHash("sha256");
+  const buffer = Buffer.allocUnsafe(Math.min(256 * 1024, size));
+  for (let at = 0; at < size;) {
+    const read = readSync(fd, buffer, 0, Math.min(buffer.length, size - at), offset + at);
+    if (read === 0) break;
+    hash.update(buffer.subarray(0, read));
+    at += read;
+  }
+  return hash.digest("hex");
+}

@@ -1,5 +1,4 @@
 /** Puts the conversations of a checkpoint back into a home: all of them, checked, or none. */
-import { createHash } from "node:crypto";
 import {
   chmodSync,
   closeSync,
@@ -11,7 +10,6 @@ import {
   openSync,
   readdirSync,
   readlinkSync,
-  readSync,
   realpathSync,
   renameSync,
   rmSync,
@@ -22,7 +20,7 @@ import { HangarError } from "@hangar/shared";
 import { extractArchive } from "./tar-extract.ts";
 import { invalid, pathProblem, type ArchiveEntry } from "./tar-header.ts";
 import { CONVERSATION_ROOTS } from "./conversation-scan.ts";
-import { decodePath, encodePath, type ConversationRecord, type RecordedFile } from "./conversation-record.ts";
+import { decodePath, encodePath, piecesOf, type ConversationRecord, type RecordedFile } from "./conversation-record.ts";
 
 export interface RestoreConversationOptions {
   /** The plain bytes of a part's archive. Called for each of `record.parts`, in order. */
@@ -45,7 +43,7 @@ export async function restoreConversations(
   const stage = mkdtempSync(`${home}/.hangar-restore-`);
   try {
     for (const part of record.parts) await unpack(stage, record, part, options);
-    for (const file of record.files) checkFile(stage, file);
+    for (const file of record.files) await checkFile(stage, file);
     dropDerived(home);
     return { paths: record.files.map((file) => place(home, stage, file)) };
   } finally {
@@ -89,7 +87,7 @@ async function unpack(
   });
 }
 
-function checkFile(stage: string, file: RecordedFile): void {
+async function checkFile(stage: string, file: RecordedFile): Promise<void> {
   const path = decodePath(file.path);
   const at = Buffer.concat([Buffer.from(`${stage}/`), path]);
   const stat = lstatSync(at, { throwIfNoEntry: false });
@@ -103,24 +101,12 @@ function checkFile(stage: string, file: RecordedFile): void {
   const fd = openSync(at, fs.O_RDONLY | fs.O_NOFOLLOW);
   try {
     if (fstatSync(fd).size !== file.size) throw invalid("a conversation has another length than was recorded", path);
-    for (const segment of file.segments)
-      if (digest(fd, segment.offset, segment.size) !== segment.sha256)
-        throw invalid("a conversation has other bytes than were recorded", path);
+    const pieces = await piecesOf(fd, file.size);
+    if (pieces.length !== file.pieces.length || pieces.some((piece, i) => piece !== file.pieces[i]))
+      throw invalid("a conversation has other bytes than were recorded", path);
   } finally {
     closeSync(fd);
   }
-}
-
-function digest(fd: number, offset: number, size: number): string {
-  const hash = createHash("sha256");
-  const buffer = Buffer.allocUnsafe(Math.min(1024 * 1024, size));
-  for (let at = 0; at < size;) {
-    const read = readSync(fd, buffer, 0, Math.min(buffer.length, size - at), offset + at);
-    if (read === 0) break;
-    hash.update(buffer.subarray(0, read));
-    at += read;
-  }
-  return hash.digest("hex");
 }
 
 function place(home: string, stage: string, file: RecordedFile): Buffer {

@@ -3,6 +3,6 @@
  * Their bytes are kept as they are, also where they are torn, and travel whatever their size.
  */
 export { CONVERSATION_ROOTS, scanConversations, type ConversationFile } from "./conversation-scan.ts";
-export { captureConversations, conversationDigest, type Capture, type CaptureOptions } from "./conversation-capture.ts";
+export { captureConversations, type Capture, type CaptureOptions } from "./conversation-capture.ts";
 export { restoreConversations, type RestoreConversationOptions } from "./conversation-restore.ts";
-export { ConversationRecord, decodePath, encodePath, RecordedFile } from "./conversation-record.ts";
+export { conversationDigest, ConversationRecord, decodePath, encodePath, RecordedFile } from "./conversation-record.ts";

@@ -14,7 +14,7 @@
  *   GET    /api/sessions/{id}/checkpoints      → { checkpoints: Checkpoint[] }
  *   POST   /api/sessions/{id}/restore          RestoreSession → 202 Session
  *   POST   /api/sessions/{id}/turns/{turn}/cancel → 202 Turn
- *   GET    /api/sessions/{id}/events           SSE of SessionEvent; Last-Event-ID resumes; ?from=0 from the start, ?from=$ (default) new ones
+ *   GET    /api/sessions/{id}/events           SSE of SessionEvent; Last-Event-ID resumes; ?from=0 from the start, ?from=<ms since 1970>, ?from=$ (default) new ones
  *   GET    /api/environments  GET|PUT|DELETE /api/environments/{name}      Environment
  *   GET    /api/secrets  PUT /api/secrets/{name} { value }  DELETE /api/secrets/{name}
  *   GET    /api/sandboxes                      → { sandboxes: SandboxInfo[] }

@@ -71,7 +71,9 @@ export async function eventStream(c: Ctx, sessions: Sessions, deps: StreamDeps):
 
 const frame = (event: SessionEvent): string => `id: ${event.id}\ndata: ${JSON.stringify(event)}\n\n`;
 
+/** A time (ms since 1970) is after everything before it: stream ids are a time and a number. */
 function startOf(from: string): string {
   if (/^(?:\$|0|\d{1,15}-\d{1,10})$/.test(from)) return from;
-  throw new HangarError("invalid_request", "from: give 0, $ or an event's id");
+  if (/^\d{1,15}$/.test(from)) return `${Number(from) - 1}-9999999999`;
+  throw new HangarError("invalid_request", "from: give 0, $, an event's id or milliseconds since 1970");
 }

@@ -110,7 +110,7 @@ describe("requests that are not well-formed", () => {
     ["PATCH", "/api/sessions/fix", '{"idle_minutes":-1}', "invalid_request", /^idle_minutes: /],
     ["POST", "/api/sessions/fix/restore", '{"checkpoint":"x"}', "invalid_request", /^checkpoint: /],
     ["POST", "/api/sandboxes/fix/exec", '{"argv":[]}', "invalid_request", /^argv: /],
-    ["GET", "/api/sessions/fix/events?from=yesterday", undefined, "invalid_request", /^from: give 0, \$ or/],
+    ["GET", "/api/sessions/fix/events?from=yesterday", undefined, "invalid_request", /^from: give 0, \$, an/],
     ["PUT", "/api/secrets/1BAD", '{"value":"x"}', "invalid_request", /^name: use letters/],
     ["PUT", "/api/secrets/GOOD", '{"value":"a\\u0000b"}', "invalid_request", /^value: .*NUL/],
     ["PUT", "/api/environments/web", '{"name":"other"}', "invalid_request", /^name: it is "other"/],

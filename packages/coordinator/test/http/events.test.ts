@@ -40,6 +40,7 @@ it.each([
   ["what comes after now", "", {}, "$"],
   ["the start", "?from=0", {}, "0"],
   ["after an event", "?from=17-3", {}, "17-3"],
+  ["a time", "?from=1796101753498", {}, "1796101753497-9999999999"],
   ["after the last one that a reader saw, which wins", "?from=0", { "last-event-id": "18-1" }, "18-1"],
 ])("starts at %s", async (_, query, headers, from) => {
   let asked = "";

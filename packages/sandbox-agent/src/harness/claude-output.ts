@@ -91,6 +91,7 @@ export function claudeParser(credentials: readonly string[]): OutputParser {
   return {
     opening: [],
     plain: false,
+    session: () => session,
     line(text) {
       const parsed = Line.safeParse(jsonIn(text));
       if (!parsed.success) return [];

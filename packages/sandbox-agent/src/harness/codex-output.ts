@@ -73,6 +73,7 @@ export function codexParser(before: CodexUsage | null, credentials: readonly str
   return {
     opening: [],
     plain: false,
+    session: () => session,
     line(text) {
       const parsed = Line.safeParse(jsonIn(text));
       if (!parsed.success) return [];

@@ -67,6 +67,8 @@ export interface OutputParser {
   readonly opening: readonly TurnOutput[];
   /** stdout is plain text: `line` gets one or more whole lines at once, and an overlong one is cut instead of left out. */
   readonly plain: boolean;
+  /** The conversation id that the harness has said so far; none before it says one. */
+  session(): string | null;
   /** One line of stdout, without its end. Never throws: a line that makes no sense is shown as it is, or skipped. */
   line(line: string): TurnOutput[];
   /** After the last line. `stderr` is the tail of the other stream. Called once, also after a kill; may end the transcript. */

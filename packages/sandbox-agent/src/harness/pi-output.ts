@@ -56,6 +56,7 @@ export function piParser(credentials: readonly string[]): OutputParser {
   return {
     opening: [],
     plain: false,
+    session: () => session,
     line(text): TurnOutput[] {
       const parsed = Line.safeParse(jsonIn(text));
       if (!parsed.success) return [];

@@ -30,7 +30,7 @@ export interface TurnInput {
   readonly onOutput: (output: TurnOutput) => void;
   /** The harness's process runs. Not called when the turn fails before. */
   readonly onStarted: (pid: number) => void;
-  /** The conversation is known before its first word: its id survives a daemon that is killed during the turn. */
+  /** The conversation's id, as soon as it is known, so that it survives a daemon that is killed during the turn. */
   readonly onConversation?: (id: string) => void;
   /** How long the harness may take to end when it is asked to, milliseconds; 5000 when not said. */
   readonly graceMs?: number;
@@ -97,9 +97,27 @@ async function prepare(input: TurnInput): Promise<Prepared | { refused: Partial<
   const command = await harness.turn(context);
   const program = await findProgram(command.argv[0], command.env);
   if (program === null) throw new Error(`${command.argv[0]} is not on the sandbox's PATH`);
-  const conversation = resume ?? fresh;
-  if (conversation !== null) input.onConversation?.(conversation);
-  return { context, program, command, parser: await harness.parser(context), before };
+  const parser = announcing(await harness.parser(context), resume ?? fresh, input.onConversation);
+  return { context, program, command, parser, before };
+}
+
+/** Tells the conversation's id as soon as it is known: now, or when the harness says it (another one, where it began anew). */
+function announcing(
+  parser: OutputParser,
+  chosen: string | null,
+  onConversation: (id: string) => void = () => undefined,
+): OutputParser {
+  let told = chosen;
+  if (told !== null) onConversation(told);
+  return {
+    ...parser,
+    line(text) {
+      const outputs = parser.line(text);
+      const id = parser.session();
+      if (id !== null && id !== told) onConversation((told = id));
+      return outputs;
+    },
+  };
 }
 
 async function judge(input: TurnInput, prepared: Prepared, ended: Ended, verdict: Verdict): Promise<TurnResult> {

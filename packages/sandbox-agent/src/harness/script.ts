@@ -94,6 +94,7 @@ function scriptParser(context: TurnContext, turn: number): OutputParser {
   return {
     opening: [opening],
     plain: true,
+    session: () => idOf(context),
     line(line) {
       printed = `${printed}${line}\n`;
       if (printed.length > 2 * KEPT_OUTPUT) printed = printed.slice(-KEPT_OUTPUT);

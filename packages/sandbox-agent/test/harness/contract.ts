@@ -51,7 +51,9 @@ export function harnessContract(rig: Rig): void {
   describe("a conversation", () => {
     test("goes on in another sandbox that has only what a checkpoint keeps, with each turn's own use", async () => {
       await using first = await makeSandbox();
-      const one = await tell(first, "- please remember heliotrope");
+      const told: string[] = [];
+      const onConversation = (id: string): void => void told.push(id);
+      const one = await tell(first, "- please remember heliotrope", { onConversation });
       expect(one.result).toMatchObject({
         state: "done",
         exit_code: 0,
@@ -63,6 +65,7 @@ export function harnessContract(rig: Rig): void {
       expect(one.text()).toBe("I will remember heliotrope.");
       const id = one.result.harness_session ?? "";
       expect(harness.validConversation(id)).toBe(true);
+      expect(told).toEqual([id]);
 
       await using second = await makeSandbox(first.cwd);
       const kept = await copyConversation(rig, first, second);

@@ -17,6 +17,9 @@ export function makeDueWork(client: RedisClient, wake: Wake): DueWork {
         await redis.publish(wakeChannel("due"), "");
       }),
     next: async () => {
+      // Whoever nudges after this read wakes the wait that follows it.
+      watch ??= wake.watch("due");
+      await watch;
       const [, score] = await client.call((redis) =>
         redis.zrangebyscore(dueKey, "-inf", "+inf", "WITHSCORES", "LIMIT", 0, 1),
       );

@@ -1,0 +1,171 @@
+/** Idle sessions, time limits and lost sandboxes, by a clock that the tests move. */
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { Replica } from "./world.ts";
+import { codeOf, Daemon, OWNER, World } from "./world.ts";
+
+let world: World;
+let one: Replica;
+beforeEach(async () => {
+  world = await World.open();
+  one = await world.replica();
+});
+afterEach(() => world.close());
+
+/** A session that is up, with its daemon. */
+async function up(name = "fix", input: object = {}): Promise<{ id: string; daemon: Daemon }> {
+  const session = await one.sessions.create(OWNER, { name, repo: "/srv/repo.git", ...input });
+  await one.loops.runDue();
+  const daemon = await Daemon.ready(world, one, session.sandbox_id!);
+  await one.loops.runDue();
+  return { id: session.id, daemon };
+}
+
+const get = (ref: string) => one.sessions.get(OWNER, ref);
+
+describe("idle", () => {
+  it("suspends after its idle minutes without activity, and not before", async () => {
+    const { id, daemon } = await up("fix", { idle_minutes: 10 });
+    world.pass(9);
+    await daemon.heartbeat();
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "IDLE" });
+    world.pass(2);
+    await daemon.heartbeat();
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "SUSPENDING" });
+    await daemon.freeze();
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "SUSPENDED", status: "Suspended after 10 minutes without activity" });
+  });
+
+  it.each([
+    ["an open terminal", { terminals_open: 1 }],
+    ["an attached tmux client", { tmux_clients: 1 }],
+  ])("is put off by %s", async (_, activity) => {
+    const { id, daemon } = await up("fix", { idle_minutes: 10 });
+    for (let i = 0; i < 6; i++) {
+      world.pass(5);
+      await daemon.heartbeat(activity);
+      await one.loops.runDue();
+    }
+    const session = await get(id);
+    expect(session.state).toBe("IDLE");
+    expect(session.kept_awake_by).toHaveLength(1);
+    expect(Date.parse(session.expires_at!)).toBe(world.now + 1440 * 60_000);
+  });
+
+  it("is put off by a use for 90 seconds", async () => {
+    const { id, daemon } = await up("fix", { idle_minutes: 10 });
+    await one.sessions.touch(OWNER, "fix");
+    expect((await get(id)).kept_awake_by).toEqual(["used 0 s ago"]);
+    world.pass(9);
+    await one.sessions.touch(OWNER, "fix");
+    world.pass(9);
+    await daemon.heartbeat();
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "IDLE", kept_awake_by: [] });
+  });
+
+  it("never suspends with 0 idle minutes", async () => {
+    const { id, daemon } = await up("fix", { idle_minutes: 10 });
+    await one.sessions.keep(OWNER, "fix", { idle_minutes: 0, ttl_minutes: 0 });
+    world.pass(100_000);
+    await daemon.heartbeat();
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "IDLE", expires_at: null });
+  });
+
+  it("waits for files that no checkpoint holds", async () => {
+    const { id, daemon } = await up("fix", { idle_minutes: 10 });
+    await daemon.checkpoint("manual", { leftOut: ["huge.bin"] });
+    world.pass(60);
+    await daemon.heartbeat();
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "IDLE" });
+    world.pass(24 * 60);
+    await daemon.heartbeat();
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "SUSPENDING" });
+  });
+
+  it("checkpoints before the time limit takes the sandbox, after a warning", async () => {
+    const { id, daemon } = await up("fix", { idle_minutes: 0 });
+    await one.sessions.keep(OWNER, "fix", { ttl_minutes: 60 });
+    world.pass(55);
+    await daemon.heartbeat();
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "IDLE", status: expect.stringContaining("time limit") });
+    world.pass(6);
+    await daemon.heartbeat();
+    await one.loops.runDue();
+    expect((await daemon.command("freeze")).command.reason).toBe("destroy");
+    expect(world.driver.destroyed).toEqual([]);
+    await daemon.freeze();
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "SUSPENDED", status: "Suspended at its time limit of 60 minutes" });
+  });
+});
+
+describe("a lost sandbox", () => {
+  it("interrupts its turn and is taken over by the next start", async () => {
+    const { id, daemon } = await up();
+    await one.sessions.send(OWNER, "fix", { message: "long" });
+    await one.loops.runDue();
+    await daemon.command("turn");
+    world.driver.crash(daemon.agent.sandbox);
+    await one.deps.due.nudge(id, world.now);
+    await one.loops.runDue();
+    const session = await get(id);
+    expect(session).toMatchObject({ state: "SUSPENDED", leftover_sandbox: daemon.agent.sandbox });
+    expect(session.turns).toMatchObject([{ state: "interrupted", error: expect.stringContaining("not run again") }]);
+    expect(await codeOf(daemon.say({ type: "notice", text: "still here" }))).toBe("stale_generation");
+
+    const opened = await one.sessions.open(OWNER, "fix", {});
+    await one.loops.runDue();
+    expect(world.driver.sandboxes.get(opened.sandbox_id!)?.adopt).toBe(daemon.agent.sandbox);
+    const next = await Daemon.ready(world, one, opened.sandbox_id!);
+    expect(next.boot.adopt).toBe(true);
+    expect(await get(id)).toMatchObject({ state: "IDLE", leftover_sandbox: null });
+    await one.loops.runDue();
+    expect((await get(id)).turns).toMatchObject([{ state: "interrupted" }]);
+  });
+
+  it("leaves the session FAILED where nothing can be resumed", async () => {
+    const { id, daemon } = await up();
+    world.driver.crash(daemon.agent.sandbox, false);
+    await one.deps.due.nudge(id, world.now);
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "FAILED" });
+    expect(await one.sessions.open(OWNER, "fix", {})).toMatchObject({ state: "STARTING", generation: 2 });
+  });
+
+  it("goes on with messages that wait", async () => {
+    const { id, daemon } = await up();
+    await daemon.checkpoint("manual");
+    await one.sessions.send(OWNER, "fix", { message: "one" });
+    await one.sessions.send(OWNER, "fix", { message: "two" });
+    await one.loops.runDue();
+    world.driver.crash(daemon.agent.sandbox, false);
+    await one.deps.due.nudge(id, world.now);
+    await one.loops.runDue();
+    const session = await get(id);
+    expect(session).toMatchObject({ state: "STARTING", generation: 2 });
+    await one.loops.runDue();
+    const next = await Daemon.ready(world, one, session.sandbox_id!);
+    await one.loops.runDue();
+    expect((await next.command("turn")).command.message).toBe("two");
+  });
+
+  it("is stopped, not destroyed, when it was silent for longer than its lease", async () => {
+    const { id, daemon } = await up();
+    await one.agents.disconnected(daemon.agent, "one");
+    world.pass(2);
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "IDLE" });
+    world.pass(2);
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "SUSPENDED", leftover_sandbox: daemon.agent.sandbox });
+    expect(world.driver.sandboxes.get(daemon.agent.sandbox)?.state).toBe("left");
+    expect(world.driver.destroyed).toEqual([]);
+  });
+});

@@ -21,6 +21,7 @@ export const claude: Harness = {
     versions: "2.1.332",
   },
   supportsResume: true,
+  credentials: CLAUDE_CREDENTIALS,
   conversation: {
     roots: [".claude/projects", ".claude/file-history"],
     // Transcripts, sub-agents, large tool outputs, auto-memory and what /rewind needs.

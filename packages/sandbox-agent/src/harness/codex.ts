@@ -20,6 +20,7 @@ export const codex: Harness = {
     versions: "0.171.0",
   },
   supportsResume: true,
+  credentials: KEYS,
   conversation: {
     roots: [".codex/sessions"],
     // All of them: a fork reads its parent's file, by offset.

@@ -10,7 +10,11 @@ import { readOutput } from "./read-output.ts";
 /** In the environment of everything that a turn starts; its value is new for every turn. */
 export const TURN_MARK = "HANGAR_TURN_MARK";
 
-export type Stop = "cancelled" | "interrupted" | "timeout";
+/** `refused`: the API does not take the credential, and trying on, for minutes, would not change that. */
+export type Stop = "cancelled" | "interrupted" | "timeout" | "refused";
+
+const REFUSALS = new Set([401, 403]);
+const REFUSALS_BORNE = 3;
 
 export interface ProcessInput {
   /** Absolute path. */
@@ -32,6 +36,8 @@ export interface Ended {
   readonly stderr: string;
   /** Why it was stopped; none when it ended by itself. */
   readonly stop: Stop | null;
+  /** The API's status when it was stopped as `refused`. */
+  readonly refusal: number | null;
   /** What could not be ended after a stop. */
   readonly left: readonly Process[];
 }
@@ -58,6 +64,7 @@ export async function runProcess(input: ProcessInput): Promise<Ended> {
   }
 
   let stop: Stop | null = null;
+  let refusal: number | null = null;
   let stopping: Promise<Process[]> | null = null;
   const stopTree = (): Promise<Process[]> =>
     stopProcesses({ leader: pid, mark: `${TURN_MARK}=${mark}`, graceMs: input.graceMs });
@@ -70,7 +77,14 @@ export async function runProcess(input: ProcessInput): Promise<Ended> {
   };
   const onAbort = (): void => stopFor(signal.reason === "interrupted" ? "interrupted" : "cancelled");
 
-  const output = readOutput({ stdout, stderr }, input.parser, input.onOutput);
+  const onOutput = (output: TurnOutput): void => {
+    input.onOutput(output);
+    if (output.kind !== "retry" || output.attempt < REFUSALS_BORNE || !REFUSALS.has(output.status ?? 0)) return;
+    refusal = output.status;
+    stopFor("refused");
+  };
+
+  const output = readOutput({ stdout, stderr }, input.parser, onOutput);
   // A process that ends without reading its input is no error of ours.
   child.stdin?.on("error", () => undefined);
   child.stdin?.end(command.stdin);
@@ -85,7 +99,7 @@ export async function runProcess(input: ProcessInput): Promise<Ended> {
     // One that something else killed (the memory ran out) has left its tools with nobody to read them.
     if (stop === null && exit.signal !== null) stopping = stopTree();
     const left = (await stopping) ?? [];
-    return { exit, exitCode: exitCodeOf(exit), stderr: await output.finish(), stop, left };
+    return { exit, exitCode: exitCodeOf(exit), stderr: await output.finish(), stop, refusal, left };
   } finally {
     clearTimeout(timer);
     signal.removeEventListener("abort", onAbort);

@@ -99,6 +99,8 @@ export interface Harness {
     readonly versions: string;
   };
   readonly supportsResume: boolean;
+  /** Secrets that its credential may be given in, the usual one first; for advice. None where it needs none. */
+  readonly credentials: readonly string[];
   readonly conversation: ConversationFiles;
 
   /**

@@ -28,6 +28,7 @@ export const pi: Harness = {
     versions: "1.6.0",
   },
   supportsResume: true,
+  credentials: CREDENTIALS,
   conversation: {
     roots: [".pi/agent/sessions"],
     keeps: (path) => /^\.pi\/agent\/sessions\/(?:[^/]+\/)?[^/]+\.jsonl$/.test(path),

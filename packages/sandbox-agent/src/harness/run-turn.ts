@@ -1,6 +1,7 @@
 /** Runs one turn of any harness: prepare, run, judge. */
 import { stat } from "node:fs/promises";
 import { HangarError, type TurnOutput, type TurnResult } from "@hangar/shared";
+import { apiErrorLine } from "./api-errors.ts";
 import { findProgram, requireProgram } from "./find-program.ts";
 import { type Command, type Harness, LIMITS, type OutputParser, type Place, type TurnContext } from "./harness.ts";
 import type { Transcript, Verdict } from "./harness.ts";
@@ -145,14 +146,19 @@ async function judge(input: TurnInput, prepared: Prepared, ended: Ended, verdict
 
 function stateOf(stop: Stop | null, verdict: Verdict): TurnResult["state"] {
   if (stop === "cancelled" || stop === "interrupted") return stop;
-  return stop === "timeout" || verdict.error !== null ? "failed" : "done";
+  return stop !== null || verdict.error !== null ? "failed" : "done";
 }
 
-function errorOf({ timeoutSeconds }: TurnInput, { stop, left }: Ended, { error }: Verdict): string | null {
+function errorOf({ harness, timeoutSeconds }: TurnInput, ended: Ended, { error }: Verdict): string | null {
+  const { stop, left, refusal } = ended;
   const stuck = left.length === 0 ? null : `${left.length} processes could not be ended (${left[0]?.pid ?? ""} …)`;
   if (stop === "timeout") {
     const over = `The turn was stopped: it took longer than ${timeoutSeconds} s. Send again to go on, or allow more time`;
     return stuck === null ? over : `${over}; ${stuck}`;
+  }
+  if (stop === "refused") {
+    const { title, credentials } = harness;
+    return apiErrorLine({ title, status: refusal, detail: "time after time", credentials });
   }
   return stop === null ? error : stuck;
 }

@@ -36,6 +36,7 @@ export const script: Harness = {
     versions: "any POSIX shell; bash where there is one",
   },
   supportsResume: true,
+  credentials: [],
   conversation: {
     roots: [`${FOLDER}/sessions`],
     keeps: (path) => /^\.hangar-script\/sessions\/[0-9a-f-]{36}\.jsonl$/.test(path),

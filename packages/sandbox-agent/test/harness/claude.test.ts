@@ -49,6 +49,16 @@ describe("an API error is shown as what it is", () => {
     expect(result.error).toContain(advice);
   });
 
+  test("a refused key is not tried for minutes", async () => {
+    await using sandbox = await makeSandbox();
+    const { result, outputs } = await tell(sandbox, "fail with 401", { env: { CLAUDE_CODE_MAX_RETRIES: "10" } });
+    expect(result).toMatchObject({ state: "failed", conversation_lost: false });
+    expect(result.error).toMatch(/refused .* credential \(401: .*hangar secret set/);
+    expect(outputs.filter(({ kind }) => kind === "retry").length).toBe(3);
+    const next = await tell(sandbox, "remember dolomite", { harnessSession: result.harness_session });
+    expect(next.result).toMatchObject({ state: "done", harness_session: result.harness_session });
+  });
+
   test("retries are told", async () => {
     await using sandbox = await makeSandbox();
     model.failNext(529);

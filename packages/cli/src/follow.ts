@@ -65,7 +65,8 @@ export async function followTurn(context: Context, session: Session, turn: Turn,
     since: turn.queued_at,
     over: (now) => {
       if (now.state === "FAILED" && !ended(now)) throw failedStart(now);
-      return ended(now);
+      // Its checkpoint follows the agent's end: it has settled when the session is idle, or the next turn runs.
+      return ended(now) && (now.state !== "ACTIVE" || now.turns.some((one) => one.state === "running"));
     },
     event: ({ event }) => {
       if ("turn" in event && event.turn !== turn.id) return;

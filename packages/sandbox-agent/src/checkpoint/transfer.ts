@@ -106,10 +106,15 @@ export async function download(
 /** What one attempt came to, when it is worth another. */
 class Retry extends Error {
   readonly renew: boolean;
+  readonly unanswered: boolean;
   readonly afterMs: number;
-  constructor(message: string, options: { renew?: boolean; afterMs?: number } & ErrorOptions = {}) {
+  constructor(
+    message: string,
+    options: { renew?: boolean; unanswered?: boolean; afterMs?: number } & ErrorOptions = {},
+  ) {
     super(message, options);
     this.renew = options.renew ?? false;
+    this.unanswered = options.unanswered ?? false;
     this.afterMs = options.afterMs ?? 0;
   }
 }
@@ -149,7 +154,8 @@ async function persist<T>(
           signal: options.signal,
         });
       }
-      if (again.renew) current = await options.renew();
+      // A replica that is gone answers nothing: a fresh URL leads to one that is there.
+      if (again.renew || (again.unanswered && failures > 2)) current = await options.renew();
     }
   }
 }
@@ -161,7 +167,7 @@ function retryOf(error: unknown): Retry | null {
     return error.code === "digest_mismatch" || error.retryable ? new Retry(error.message) : null;
   }
   const code = (error as NodeJS.ErrnoException).code;
-  return typeof code === "string" && NETWORK.has(code) ? new Retry(code, { cause: error }) : null;
+  return typeof code === "string" && NETWORK.has(code) ? new Retry(code, { cause: error, unanswered: true }) : null;
 }
 
 const NETWORK = new Set([

@@ -150,6 +150,15 @@ describe("upload", () => {
     });
   });
 
+  it("turns to another replica when its own is gone", async () => {
+    const gone = await FaultyStore.open();
+    const url = gone.url("PUT", "key");
+    await gone.close();
+    const path = await source(bytes);
+    const renew = async (): Promise<SignedUrl> => store.url("PUT", "key");
+    expect(await upload(path, url, expected(bytes), options({ renew }))).toEqual({ verified: true });
+  });
+
   it("takes silence for a lost connection", async () => {
     store.faults.push(hang);
     expect(await send({ retry: { ...RETRY, silentMs: 300 } })).toEqual({ verified: true });

@@ -181,6 +181,10 @@ export const SETTINGS = [
     unit: "seconds",
     what: "A live session is looked at no less often than this: for idleness, due checkpoints and its sandbox's limits.",
   }),
+  setting("use_keeps_awake_seconds", amount(0, 86_400), 90, {
+    unit: "seconds",
+    what: "How long one use of a sandbox (a keystroke, exec, files, MCP) keeps its session awake.",
+  }),
   setting("signed_url_minutes", amount(0.02, 10_080), 60, {
     unit: "minutes",
     what: "How long a URL for one object of the store holds; an expired one is renewed.",

@@ -75,7 +75,7 @@ async function heard(
 /** While anything keeps it awake, it counts as active and its time limit moves. */
 async function stayAwake(deps: Deps, record: SessionRecord): Promise<void> {
   const now = deps.clock();
-  if (awakeBy(record, now).length === 0) return;
+  if (awakeBy(record, now, deps.settings).length === 0) return;
   await deps.sessions.change(
     record.id,
     { generation: record.generation, nonce: record.nonce },

@@ -10,9 +10,9 @@ export function idleMove(
   record: SessionRecord,
   now: number,
   checkpoints: readonly CheckpointRecord[],
-  settings: Pick<Settings, "left_out_hold_hours">,
+  settings: Pick<Settings, "left_out_hold_hours" | "use_keeps_awake_seconds">,
 ): Move | null {
-  if (!record.connected || awakeBy(record, now).length > 0 || now < record.freeze_not_before) return null;
+  if (!record.connected || awakeBy(record, now, settings).length > 0 || now < record.freeze_not_before) return null;
   const quiet = now - Date.parse(record.last_active_at);
   const automatic = { push: false, force: false, auto: true } as const;
 
@@ -32,7 +32,7 @@ export function idleMove(
 function idleLimit(
   record: SessionRecord,
   checkpoints: readonly CheckpointRecord[],
-  settings: Pick<Settings, "left_out_hold_hours">,
+  settings: Pick<Settings, "left_out_hold_hours" | "use_keeps_awake_seconds">,
 ): number {
   const leftOut = (checkpoints.at(-1)?.left_out.length ?? 0) > 0;
   return Math.max(record.idle_minutes, leftOut ? settings.left_out_hold_hours * 60 : 0) * MINUTE;

@@ -58,7 +58,7 @@ export function toSession(record: SessionRecord, turns: Turn[], checkpoints: Che
     idle_minutes: record.idle_minutes,
     ttl_minutes: record.ttl_minutes,
     expires_at: record.expires_at,
-    kept_awake_by: awakeBy(record, now),
+    kept_awake_by: awakeBy(record, now, deps.settings),
     activity: record.activity,
     restored_from: record.restored_from,
     leftover_sandbox: record.leftover_sandbox,
@@ -89,6 +89,6 @@ export function sandboxInfo(deps: Deps, record: SessionRecord, sandbox: string):
     state: record.state,
     started_at: record.sandbox_started_at,
     expires_at: record.expires_at,
-    kept_awake_by: awakeBy(record, deps.clock()),
+    kept_awake_by: awakeBy(record, deps.clock(), deps.settings),
   };
 }

@@ -1,7 +1,7 @@
 /** A session's states and the moves between them: the only table. Pure. */
 import { HangarError, keptAwakeBy, sandboxIdOf } from "@hangar/shared";
 import type { Activity, SessionState } from "@hangar/shared";
-import type { Change, Guard } from "./ports.ts";
+import type { Change, Guard, Settings } from "./ports.ts";
 import type { SessionRecord } from "./record.ts";
 
 /**
@@ -104,7 +104,11 @@ export const expiry = (ttlMinutes: number, now: number): string | null =>
 const NO_ACTIVITY: Activity = { turn_running: false, terminals_open: 0, tmux_clients: 0, last_used_at: null };
 
 /** What keeps it awake: what its daemon reports, and uses through Hangar that the daemon has not reported yet. */
-export function awakeBy(record: SessionRecord, now: number): string[] {
+export function awakeBy(
+  record: SessionRecord,
+  now: number,
+  settings: Pick<Settings, "use_keeps_awake_seconds"> = {},
+): string[] {
   if (!isLive(record.state)) return [];
   const activity = record.activity ?? NO_ACTIVITY;
   // A sandbox's clock may be wrong, and what it says may be untrue: no use lies in the future.
@@ -117,5 +121,6 @@ export function awakeBy(record: SessionRecord, now: number): string[] {
       last_used_at: used > 0 ? iso(used) : null,
     },
     now,
+    (settings.use_keeps_awake_seconds ?? 90) * 1000,
   );
 }

@@ -50,6 +50,8 @@ export interface Settings {
   readonly git_credentials: "host" | "off";
   /** A live session is looked at no less often than this; default 60. */
   readonly idle_pass_seconds?: number;
+  /** How long one use of a sandbox keeps it awake; default 90. */
+  readonly use_keeps_awake_seconds?: number;
   /** How long a signed URL holds; default 60. */
   readonly signed_url_minutes?: number;
   /** A suspended session's checkpoints are dropped after this long; 0, the default: never. */

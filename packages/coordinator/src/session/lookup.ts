@@ -27,7 +27,7 @@ export async function show(deps: Deps, record: SessionRecord): Promise<Session> 
     deps.sessions.turns(record.id),
     deps.sessions.checkpoints(record.id),
   ]);
-  return toSession(record, turns.map(toTurn), checkpoints.map(toCheckpoint), deps.clock());
+  return toSession(deps, record, turns.map(toTurn), checkpoints.map(toCheckpoint));
 }
 
 export const toTurn = ({ timeout_seconds: _t, preamble: _p, ...turn }: TurnRecord): Turn => turn;
@@ -35,7 +35,7 @@ export const toTurn = ({ timeout_seconds: _t, preamble: _p, ...turn }: TurnRecor
 export const toCheckpoint = ({ meta_file: _m, ...checkpoint }: CheckpointRecord): Checkpoint => checkpoint;
 
 /** Without the fields that only Hangar needs. */
-export function toSession(record: SessionRecord, turns: Turn[], checkpoints: Checkpoint[], now: number): Session {
+function toSession(deps: Deps, record: SessionRecord, turns: Turn[], checkpoints: Checkpoint[]): Session {
   return {
     id: record.id,
     name: record.name,
@@ -58,7 +58,7 @@ export function toSession(record: SessionRecord, turns: Turn[], checkpoints: Che
     idle_minutes: record.idle_minutes,
     ttl_minutes: record.ttl_minutes,
     expires_at: record.expires_at,
-    kept_awake_by: awakeBy(record, now, deps.settings),
+    kept_awake_by: awakeBy(record, deps.clock(), deps.settings),
     activity: record.activity,
     restored_from: record.restored_from,
     leftover_sandbox: record.leftover_sandbox,

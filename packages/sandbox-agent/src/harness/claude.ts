@@ -23,11 +23,9 @@ export const claude: Harness = {
   supportsResume: true,
   credentials: CLAUDE_CREDENTIALS,
   conversation: {
-    roots: [".claude/projects", ".claude/file-history"],
-    // Transcripts, sub-agents, large tool outputs, auto-memory and what /rewind needs.
-    keeps: (path) =>
-      /^\.claude\/projects\/[^/]+\/(?:[^/]+\.jsonl|[0-9a-f-]{36}\/.+|memory\/.+)$/.test(path) ||
-      /^\.claude\/file-history\/[0-9a-f-]{36}\/.+$/.test(path),
+    roots: [".claude/projects"],
+    // Transcripts, sub-agents, large tool outputs and auto-memory.
+    keeps: (path) => /^\.claude\/projects\/[^/]+\/(?:[^/]+\.jsonl|[0-9a-f-]{36}\/.+|memory\/.+)$/.test(path),
   },
 
   environment: (place) => ({

@@ -1,9 +1,10 @@
 /** What every harness promises, run with its real program against a stand-in model on loopback. */
-import { appendFile, cp, mkdir, readdir, readFile, rm } from "node:fs/promises";
+import { appendFile, cp, mkdir, readFile, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { Usage } from "@hangar/shared";
 import type { StandIn } from "../../../../test/stand-ins/server.ts";
+import { scanConversations } from "../../src/checkpoint/conversation-scan.ts";
 import type { Harness } from "../../src/harness/harness.ts";
 import { eventually, inTerminal, makeSandbox, running, type Sandbox, say, type Saying, type Told } from "./support.ts";
 
@@ -28,20 +29,17 @@ export const teller =
   (sandbox: Sandbox, message: string, more: Partial<Saying> = {}): Promise<Told> =>
     say(harness, sandbox, { message, model: modelName, ...more, env: { ...env(), ...more.env } });
 
-/** Copies exactly what a checkpoint keeps of a home, and answers the files. */
+/** Copies exactly what a checkpoint keeps of a home, and answers the files. The adapter must know them all. */
 export async function copyConversation({ harness }: Rig, from: Sandbox, to: Sandbox): Promise<string[]> {
-  const copied: string[] = [];
-  for (const root of harness.conversation.roots) {
-    const entries = await readdir(join(from.home, root), { recursive: true, withFileTypes: true }).catch(() => []);
-    for (const entry of entries) {
-      const path = join(entry.parentPath, entry.name).slice(from.home.length + 1);
-      if (!entry.isFile() || !harness.conversation.keeps(path)) continue;
-      await mkdir(dirname(join(to.home, path)), { recursive: true });
-      await cp(join(from.home, path), join(to.home, path));
-      copied.push(path);
-    }
+  const { files, warnings } = scanConversations(from.home);
+  expect(warnings).toEqual([]);
+  const paths = files.map(({ path }) => path.toString());
+  expect(paths.filter((path) => !harness.conversation.keeps(path))).toEqual([]);
+  for (const path of paths) {
+    await mkdir(dirname(join(to.home, path)), { recursive: true });
+    await cp(join(from.home, path), join(to.home, path));
   }
-  return copied;
+  return paths;
 }
 
 export function harnessContract(rig: Rig): void {

@@ -59,13 +59,13 @@ async function leftovers(sandbox: string): Promise<number[]> {
 function ownsNamespace(own: ReadonlySet<number>): boolean {
   if (process.platform !== "linux" || !own.has(1)) return false;
   if (process.pid === 1) return true;
-  // An init that a sandbox is started with, and at most the launcher of this very program in between.
+  // An init that started this very program, and at most one launcher in between: nothing else shares the namespace.
+  const program = process.argv[1] ?? "\0\0";
   const launchers = [...own].filter((pid) => pid !== 1 && pid !== process.pid);
-  const init = procText(1, "cmdline").split("\0")[0] ?? "";
-  if (!/(?:^|\/)(?:bwrap|tini|dumb-init|catatonit|docker-init)$/.test(init)) return false;
-  return (
-    launchers.length <= 1 && launchers.every((pid) => procText(pid, "cmdline").includes(process.argv[1] ?? "\0\0"))
-  );
+  const init = procText(1, "cmdline");
+  const known = /(?:^|\/)(?:bwrap|tini|dumb-init|catatonit|docker-init)$/.test(init.split("\0")[0] ?? "");
+  if (!known && !init.includes(program)) return false;
+  return launchers.length <= 1 && launchers.every((pid) => procText(pid, "cmdline").includes(program));
 }
 
 function ancestors(pid: number, byPid: ReadonlyMap<number, Running>): Set<number> {

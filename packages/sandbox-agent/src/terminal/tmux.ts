@@ -34,7 +34,19 @@ export class Tmux {
   /** The program that attaches a terminal to a session, made when it is not there. */
   attach(session: string, command: readonly string[]): [string, ...string[]] {
     const made = ["new-session", "-A", "-s", session, "-c", this.#cwd, "--", ...command];
-    return ["tmux", "-u", "-L", SOCKET, "set-option", "-g", "default-terminal", "tmux-256color", ";", ...made];
+    const options = [
+      "set-option",
+      "-g",
+      "default-terminal",
+      "tmux-256color",
+      ";",
+      "set-option",
+      "-g",
+      "status",
+      "off",
+      ";",
+    ];
+    return ["tmux", "-u", "-L", SOCKET, ...options, ...made];
   }
 
   async has(session: string): Promise<boolean> {

@@ -88,6 +88,7 @@ test("a daemon restarted in place keeps the workspace and does not restore again
   const { coordinator, sandbox } = await stage();
   sandbox.start();
   await coordinator.ready();
+  writeFileSync(join(sandbox.repo, "kept.txt"), "in the first checkpoint\n");
   await coordinator.command({ kind: "checkpoint", reason: "manual", if_changed: false });
   writeFileSync(join(sandbox.repo, "a.txt"), "not in any checkpoint\n");
   sandbox.kill("SIGKILL");

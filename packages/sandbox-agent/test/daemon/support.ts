@@ -56,14 +56,13 @@ export class TestSandbox {
     };
   }
 
-  start(): void {
+  /** `namespace`: in a process namespace of its own, as the local driver does it. */
+  start({ namespace = false } = {}): void {
     const log = openSync(this.log, "a");
-    this.#child = spawn(process.execPath, [MAIN, "run"], {
-      cwd: this.root,
-      env: this.env,
-      detached: true,
-      stdio: ["ignore", log, log],
-    });
+    const daemon = [process.execPath, MAIN, "run"];
+    const bubblewrap = ["bwrap", "--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "--die-with-parent", "--"];
+    const [program, ...args] = namespace ? [...bubblewrap, "sh", "-c", '"$0" "$@"; exit $?', ...daemon] : daemon;
+    this.#child = spawn(program!, args, { cwd: this.root, env: this.env, detached: true, stdio: ["ignore", log, log] });
     closeSync(log);
   }
 
@@ -101,6 +100,14 @@ export class TestSandbox {
         return false;
       }
     });
+  }
+
+  /** How many processes of this machine have `text` among their arguments. */
+  static running(text: string): number {
+    const arguments_ = execFileSync("sh", ["-c", "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '"], {
+      encoding: "utf8",
+    });
+    return arguments_.split(text).length - 1;
   }
 
   git(...args: string[]): string {

@@ -4,7 +4,7 @@ import { CheckpointOutcome, ExecResult, newTurnId } from "@hangar/shared";
 import type { AgentEvent } from "@hangar/shared";
 import { expect, test } from "vitest";
 import type { Answer, StandInCoordinator } from "./stand-in-coordinator.ts";
-import { exec, git, stage, turn } from "./support.ts";
+import { exec, git, stage, TestSandbox, turn } from "./support.ts";
 
 const textOf = (events: readonly AgentEvent[], id: string): string =>
   events
@@ -163,6 +163,20 @@ test("a freeze stops the turn and everything it left running, then takes what is
   expect(settled).toBe(coordinator.committed[0]!.id);
   expect(sandbox.processes()).toEqual([]);
   expect(coordinator.committed[0]).toMatchObject({ reason: "suspend", request: { paired: true, turn_id: id } });
+});
+
+test("in a process namespace of its own nothing outlives a freeze, however it hides", async () => {
+  const { coordinator, sandbox } = await stage();
+  sandbox.start({ namespace: true });
+  await coordinator.ready();
+  const seconds = `8${process.pid}.25`;
+  await coordinator.command(
+    exec("sh", "-c", `env -i setsid sh -c 'sleep ${seconds} & sleep ${seconds} &' >/dev/null 2>&1 &`),
+  );
+  await coordinator.until(() => TestSandbox.running(`sleep ${seconds} `) > 1, "the hidden processes");
+  await coordinator.command({ kind: "freeze", reason: "suspend", push: false });
+  expect(TestSandbox.running(`sleep ${seconds} `)).toBe(0);
+  expect(coordinator.committed).toHaveLength(1);
 });
 
 test("a freeze can push the branch, and says when it cannot", async () => {

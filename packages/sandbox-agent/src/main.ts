@@ -5,6 +5,8 @@ type Main = (argv: readonly string[]) => Promise<number>;
 
 const COMMANDS: Record<string, () => Promise<Main>> = {
   run: async () => (await import("./run.ts")).run,
+  snapshot: async () => (await import("./offline.ts")).snapshot,
+  restore: async () => (await import("./offline.ts")).restore,
   "git-credential": async () => (await import("./git-credential.ts")).gitCredential,
 };
 

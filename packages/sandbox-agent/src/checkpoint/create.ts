@@ -1,6 +1,499 @@
-import { HangarError } from "@hangar/shared";
-import type { CreateOptions, CreateResult, Workspace } from "./types.ts";
+/** Takes a checkpoint: look, copy, prove, look again. */
+import { copyFileSync, lstatSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { createHash } from "node:crypto";
+import { join } from "node:path";
+import { HangarError, type LeftOut, type Part } from "@hangar/shared";
+import { type BundlePlan, mergeBase, proveBundle, writeBundle } from "./bundle.ts";
+import { type ChannelPlan, planChannel } from "./channels.ts";
+import { sha256, Vanished } from "./content.ts";
+import { captureConversations, conversationDigest, type ConversationRecord } from "./conversation.ts";
+import { provesConversation } from "./prove.ts";
+import { encodeDocument } from "./document.ts";
+import { fingerprintOf, lookAtConversations } from "./fingerprint.ts";
+import { withoutCredentials } from "./git-config.ts";
+import { makeScratch } from "./git.ts";
+import { type Memory } from "./memory.ts";
+import { type Meta, META_FILE, META_VERSION, type MetaObject } from "./meta.ts";
+import { notKept } from "./not-kept.ts";
+import { askRemote, type ObjectsPlan, planObjects, type RemoteTips } from "./objects.ts";
+import { type HeldBundles, type HeldChannel, noChannel, type ParentState } from "./parent.ts";
+import { digestEntries, digestMember, nextName, PartWriter, proofFailed } from "./parts.ts";
+import { bytesOf, fsPath, type Raw, rawFrom, rawOf, toText } from "./raw.ts";
+import { makePatch, makeReview } from "./review.ts";
+import { memoryOf, type Scan, scanWorkspace } from "./scan.ts";
+import { CHANNELS, type Channel, type FileState, type WorkspaceState } from "./state.ts";
+import { ArchiveChanged, type ArchiveEntry } from "./archive.ts";
+import type { CreateOptions, CreateResult, MadeCheckpoint, SnapshotReport, Workspace } from "./types.ts";
 
-export function createCheckpoint(_ws: Workspace, _options: CreateOptions): Promise<CreateResult> {
-  return Promise.reject(new HangarError("internal", "not built yet"));
+const TRIES = 3;
+
+/**
+ * @throws HangarError `checkpoint_failed`: the repository or a conversation cannot be read, or a part did not come out as it
+ * went in; `disk_full`; `missing_cli`.
+ */
+export async function createCheckpoint(ws: Workspace, options: CreateOptions): Promise<CreateResult> {
+  const memory = memoryOf(ws);
+  mkdirSync(ws.scratch, { recursive: true, mode: 0o700 });
+  mkdirSync(options.out, { recursive: true, mode: 0o700 });
+  const scratch = mkdtempSync(join(ws.scratch, "make-"));
+  const clock = new Clock();
+  try {
+    return await new Attempt(ws, options, memory, scratch, clock).run();
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code;
+    if (code === "ENOSPC" || code === "EDQUOT")
+      throw new HangarError("disk_full", "The disk is full: no checkpoint could be written", { cause: error });
+    throw error;
+  } finally {
+    rmSync(scratch, { recursive: true, force: true });
+  }
+}
+
+class Clock {
+  readonly seconds: Record<string, number> = {};
+  readonly #start = performance.now();
+  async time<T>(phase: string, work: () => Promise<T>): Promise<T> {
+    const start = performance.now();
+    try {
+      return await work();
+    } finally {
+      this.seconds[phase] = round((this.seconds[phase] ?? 0) + (performance.now() - start) / 1000);
+    }
+  }
+  total(): Record<string, number> {
+    return { ...this.seconds, total: round((performance.now() - this.#start) / 1000) };
+  }
+}
+const round = (seconds: number): number => Math.round(seconds * 10_000) / 10_000;
+
+interface Look {
+  readonly scan: Scan;
+  readonly state: WorkspaceState;
+  readonly record: ConversationRecord;
+  readonly agentEntries: readonly ArchiveEntry[];
+  readonly warnings: readonly string[];
+}
+
+class Attempt {
+  readonly #ws: Workspace;
+  readonly #options: CreateOptions;
+  readonly #memory: Memory;
+  readonly #scratch: string;
+  readonly #clock: Clock;
+  /** Files that changed while they were copied: the last try takes copies of them. */
+  readonly #restless = new Set<Raw>();
+  readonly #agentPart: string;
+  #remote: Promise<RemoteTips | null> | null = null;
+
+  constructor(ws: Workspace, options: CreateOptions, memory: Memory, scratch: string, clock: Clock) {
+    this.#ws = ws;
+    this.#options = options;
+    this.#memory = memory;
+    this.#scratch = scratch;
+    this.#clock = clock;
+    this.#agentPart = nextName("agent", options.parent?.meta.conversations.parts ?? []);
+  }
+
+  async run(): Promise<CreateResult> {
+    const { parent, ifChanged, quiesced } = this.#options;
+    let last: unknown;
+    for (let n = 1; n <= TRIES; n++) {
+      this.#options.signal?.throwIfAborted();
+      const look = await this.#clock.time("scan", () => this.#look(n));
+      const fingerprint = fingerprintOf(look.state);
+      if (n === 1 && ifChanged && parent && this.#unchanged(look, fingerprint, parent)) {
+        this.#memory.conversations = look.record;
+        return { outcome: "unchanged", checkpoint: parent.meta.checkpoint, fingerprint };
+      }
+      try {
+        const made = await this.#make(look, fingerprint, n);
+        const paired = quiesced || (await this.#clock.time("look again", () => this.#same(look, fingerprint)));
+        if (paired || n === TRIES) return { outcome: "made", made: await this.#finish(made, paired) };
+      } catch (error) {
+        if (!(error instanceof ArchiveChanged) || n === TRIES) throw error;
+        last = error;
+      }
+      for (const name of readdirSync(this.#options.out)) rmSync(join(this.#options.out, name), { recursive: true });
+    }
+    throw last;
+  }
+
+  #unchanged(look: Look, fingerprint: string, parent: ParentState): boolean {
+    return (
+      fingerprint === parent.meta.fingerprint &&
+      JSON.stringify(look.scan.leftOut) === JSON.stringify(parent.meta.left_out) &&
+      this.#options.harnessSession === parent.meta.harness_session
+    );
+  }
+
+  async #look(n: number): Promise<Look> {
+    const { limits, signal, quiesced, parent } = this.#options;
+    const stores = join(this.#scratch, `stores-${n}`);
+    mkdirSync(stores);
+    const scanning = scanWorkspace(this.#ws, this.#memory, limits.maxUntrackedBytes, signal);
+    const capturing = captureConversations(this.#ws.home, {
+      parent: parent?.meta.conversations ?? null,
+      part: this.#agentPart,
+      scratch: stores,
+      prefix: quiesced ? "full" : "edges",
+      ...(signal && { signal }),
+    });
+    const [scan, capture] = await Promise.all([scanning, capturing]);
+    if (n === TRIES) this.#copyRestless(scan);
+    const state = { trees: scan.trees, files: scan.files, conversations: conversationDigest(capture.record) };
+    return {
+      scan,
+      state,
+      record: capture.record,
+      agentEntries: capture.entries,
+      warnings: [...scan.warnings, ...capture.warnings],
+    };
+  }
+
+  /** What never holds still is copied first, and the copy is what the checkpoint says and holds. */
+  #copyRestless(scan: Scan): void {
+    for (const channel of CHANNELS)
+      for (const [path, file] of scan.files[channel]) {
+        const abs = `${rootOf(scan, channel)}/${path}`;
+        if (!this.#restless.has(abs) || file.kind === "symlink") continue;
+        const copy = rawFrom(join(this.#scratch, `copy-${this.#copies.size}`));
+        try {
+          copyFileSync(fsPath(abs), fsPath(copy));
+          const stat = lstatSync(fsPath(copy));
+          const hash = createHash("sha256");
+          hash.update(readFileSync(fsPath(copy)));
+          (scan.files[channel] as Map<Raw, FileState>).set(path, { ...file, size: stat.size, sha256: hash.digest("hex") });
+          this.#copies.set(abs, copy);
+        } catch {
+          scan.files[channel].delete(path);
+        }
+      }
+  }
+  readonly #copies = new Map<Raw, Raw>();
+
+  async #same(look: Look, fingerprint: string): Promise<boolean> {
+    const { limits, signal } = this.#options;
+    const [scan, again] = await Promise.all([
+      scanWorkspace(this.#ws, this.#memory, limits.maxUntrackedBytes, signal),
+      lookAtConversations(this.#ws, look.record, "edges", signal),
+    ]);
+    if (again.changed) return false;
+    const now = fingerprintOf({ trees: scan.trees, files: scan.files, conversations: look.state.conversations });
+    return now === fingerprint;
+  }
+
+  async #make(look: Look, fingerprint: string, n: number): Promise<Unfinished> {
+    const { options, parent } = { options: this.#options, parent: this.#options.parent };
+    const writer = new PartWriter(options.out, options.recipients, options.signal);
+    const { scan } = look;
+    const usedNames = parent?.meta.parts.map((part) => part.name) ?? [];
+
+    const own = scan.scans[0];
+    if (!own) throw new HangarError("internal", "the main working tree was not read");
+    const remote = (): Promise<RemoteTips | null> => (this.#remote ??= askRemote(this.#ws, own, options.signal));
+
+    const [objects, channels, patch] = await this.#clock.time("plan", () =>
+      Promise.all([
+        planObjects(this.#ws, scan, parent?.bundles ?? new Map(), remote, options.signal),
+        this.#planChannels(scan),
+        makePatch(scan, options.signal),
+      ]),
+    );
+    const base = await baseOf(objects, own.state.head, own, options.signal);
+
+    return await this.#clock.time("write", async () => {
+      const bundleNames: string[][] = scan.trees.map(() => []);
+      const heldBundles = new Map<string, HeldBundles>();
+      const bundles: { name: string; objects: ObjectsPlan; plan: BundlePlan }[] = [];
+      const names = [...usedNames];
+      for (const one of objects) {
+        const parts = [...one.keep];
+        if (one.plan) {
+          const main = one.tree === 0;
+          const name = main || names.includes("repo.bundle") ? nextName("repo", names, ".bundle") : nextName("repo", [...names, "repo.bundle"], ".bundle");
+          names.push(name);
+          parts.push(name);
+          bundles.push({ name, objects: one, plan: one.plan });
+        }
+        bundleNames[one.tree] = parts;
+        heldBundles.set(one.key, { parts, tips: one.tips, prerequisites: one.prerequisites });
+      }
+      const channelParts = {} as Record<Channel, { parts: string[]; removed: readonly Raw[] }>;
+      const heldChannels = {} as Record<Channel, HeldChannel>;
+      const archives: { channel: Channel; name: string; plan: ChannelPlan }[] = [];
+      for (const channel of CHANNELS) {
+        const plan = channels[channel];
+        const parts = [...plan.keep];
+        if (plan.entries.length > 0) {
+          const name = nextName(channel, plan.keep.length > 0 ? usedNames.filter((used) => plan.keep.includes(used)) : []);
+          parts.push(name);
+          archives.push({ channel, name, plan });
+        }
+        channelParts[channel] = { parts, removed: parts.length > 0 ? plan.removed : [] };
+        heldChannels[channel] = { parts, held: parts.length > 0 ? plan.held : new Map(), written: plan.written };
+      }
+      const document = encodeDocument({ trees: scan.trees, bundles: bundleNames, channels: channelParts });
+      const review = await makeReview(scan, base, patch.patch, options.signal);
+
+      const made = await Promise.all([
+        ...archives.map(({ channel, name, plan }) => this.#archive(writer, scan, channel, name, plan)),
+        look.agentEntries.length > 0 ? this.#agent(writer, look) : null,
+        ...bundles.map(({ name, objects: one, plan }) => this.#bundle(writer, scan, name, one, plan, n)),
+      ]);
+      const wholes = await this.#whole(writer, parent, {
+        "git-state": { extension: ".tar.zst", entries: document },
+        "wip.patch": { extension: "", bytes: patch.patch },
+        "review.json": { extension: "", bytes: review },
+      });
+      const warnings = [...look.warnings];
+      if (patch.tooLarge.length > 0)
+        warnings.push(`wip.patch leaves out files over 4 MiB, which travel in the worktree part: ${patch.tooLarge.slice(0, 5).map(toText).join(", ")}`);
+      const order = [
+        ...look.record.parts,
+        ...bundleNames.flat(),
+        ...CHANNELS.flatMap((channel) => channelParts[channel].parts),
+        ...Object.values(wholes).map(({ part }) => part),
+      ];
+      void made;
+      return {
+        writer,
+        look,
+        fingerprint,
+        base,
+        order,
+        warnings,
+        next: { channels: heldChannels, bundles: heldBundles, whole: wholes },
+      };
+    });
+  }
+
+  async #planChannels(scan: Scan): Promise<Record<Channel, ChannelPlan>> {
+    const contents = this.#memory.contents;
+    const plans = {} as Record<Channel, ChannelPlan>;
+    for (const channel of CHANNELS) {
+      const root = rootOf(scan, channel);
+      plans[channel] = await planChannel({
+        files: scan.files[channel],
+        root,
+        parent: this.#options.parent?.channels[channel] ?? noChannel(),
+        copies: new Map([...this.#copies].filter(([abs]) => abs.startsWith(`${root}/`)).map(([abs, copy]) => [abs.slice(root.length + 1), copy])),
+        mtime: (abs) => Math.floor((lstatSync(fsPath(abs), { throwIfNoEntry: false })?.mtimeMs ?? 0) / 1000),
+        split: async (abs, at, size) => {
+          try {
+            return await contents.split(abs, at, size);
+          } catch (error) {
+            if (error instanceof Vanished) throw new ArchiveChanged(bytesOf(abs), "went away", { cause: error });
+            throw error;
+          }
+        },
+      });
+    }
+    return plans;
+  }
+
+  async #archive(writer: PartWriter, scan: Scan, channel: Channel, name: string, plan: ChannelPlan): Promise<void> {
+    const changed: Raw[] = [];
+    const seen = new Set<Raw>();
+    try {
+      // Also without a proof: only what comes out says that no file changed between the look and the copy.
+      await writer.archive(name, plan.entries, async (member) => {
+        const path = rawOf(member.entry.path);
+        seen.add(path);
+        if (plan.expect.get(path) !== (await digestMember(member))) changed.push(path);
+      });
+    } catch (error) {
+      if (error instanceof ArchiveChanged) this.#restless.add(`${rootOf(scan, channel)}/${rawOf(error.path)}`);
+      throw error;
+    }
+    for (const path of changed) this.#restless.add(`${rootOf(scan, channel)}/${path}`);
+    const first = changed[0];
+    if (first !== undefined) throw new ArchiveChanged(bytesOf(first), "changed");
+    if (seen.size !== plan.entries.length) throw proofFailed(`The part ${name}`);
+  }
+
+  async #agent(writer: PartWriter, look: Look): Promise<void> {
+    const files = new Map(look.record.files.map((file) => [file.path, file]));
+    const sources = new Map(look.agentEntries.map((entry) => [`${entry.segment ?? 0} ${rawOf(entry.path)}`, entry]));
+    let good = 0;
+    let changed: Buffer | null = null;
+    await writer.archive(this.#agentPart, look.agentEntries, async (member) => {
+      const { entry } = member;
+      const file = files.get(toText(rawOf(entry.path)));
+      const source = sources.get(`${entry.segment ?? 0} ${rawOf(entry.path)}`);
+      if (file && source && (await provesConversation(member, file, source))) good++;
+      else changed ??= entry.path;
+    });
+    if (changed !== null) throw new ArchiveChanged(changed, "changed");
+    if (good !== look.agentEntries.length) throw proofFailed("A conversation");
+  }
+
+  async #bundle(
+    writer: PartWriter,
+    scan: Scan,
+    name: string,
+    objects: ObjectsPlan,
+    plan: BundlePlan,
+    n: number,
+  ): Promise<void> {
+    const own = scan.scans[objects.tree];
+    const tree = scan.trees[objects.tree];
+    if (!own || !tree) throw new HangarError("internal", "a repository was not read");
+    const path = rawFrom(join(this.#scratch, `${n}-${name}`));
+    const { signal } = this.#options;
+    await writeBundle(own.scratch, tree.objectFormat, plan, { path, thin: !own.partial, signal });
+    if (this.#options.prove) {
+      const proof = makeScratch({
+        dir: `${path}.proof`,
+        home: this.#ws.home,
+        objectFormat: tree.objectFormat,
+        objects: [`${own.dirs.commonDir}/objects`, `${own.scratch.dir}/objects`],
+        shallow: tree.gitFiles.get("shallow") ?? null,
+      });
+      await proveBundle(path, plan, proof, signal);
+      rmSync(fsPath(proof.dir), { recursive: true, force: true });
+    }
+    await writer.file(name, "", join(this.#scratch, `${n}-${name}`));
+  }
+
+  /** Parts that are made whole each time, or referenced when nothing in them changed. */
+  async #whole(
+    writer: PartWriter,
+    parent: ParentState | null,
+    wanted: Record<string, { extension: string; bytes?: Buffer; entries?: readonly ArchiveEntry[] }>,
+  ): Promise<Record<string, { part: string; sha256: string }>> {
+    const done: Record<string, { part: string; sha256: string }> = {};
+    for (const [kind, { extension, bytes, entries }] of Object.entries(wanted)) {
+      if (bytes && bytes.length === 0) continue;
+      const digest = bytes ? sha256(bytes) : digestEntries(entries ?? []);
+      const before = parent?.whole[kind];
+      if (before?.sha256 === digest) {
+        done[kind] = before;
+        continue;
+      }
+      if (bytes) await writer.bytes(kind, extension, bytes);
+      else {
+        let members = 0;
+        await writer.archive(kind, entries ?? [], async (member) => {
+          const source = entries?.[members++]?.content;
+          if (!source || !("bytes" in source) || sha256(source.bytes) !== (await digestMember(member)))
+            throw proofFailed(`The part ${kind}`);
+        });
+        if (members !== entries?.length) throw proofFailed(`The part ${kind}`);
+      }
+      done[kind] = { part: kind, sha256: digest };
+    }
+    return done;
+  }
+
+  async #finish(made: Unfinished, paired: boolean): Promise<MadeCheckpoint> {
+    const { look, writer, fingerprint } = made;
+    const { options } = this;
+    const [main] = look.scan.trees;
+    const own = look.scan.scans[0];
+    if (!main || !own) throw new HangarError("internal", "the main working tree was not read");
+    const kept = await this.#clock.time("not kept", () => notKept(this.#memory, own, options.signal));
+    const fresh = new Map(writer.made.map(({ part }) => [part.name, part]));
+    const before = new Map((options.parent?.meta.parts ?? []).map((part) => [part.name, part]));
+    const parts = [...new Set(made.order)].map((name): Part => {
+      const part = fresh.get(name);
+      if (part) return part;
+      const old = before.get(name);
+      if (!old || !options.parent) throw new HangarError("internal", `the part ${name} is nowhere`);
+      return options.standalone ? old : { ...old, from: old.from ?? options.parent.meta.checkpoint };
+    });
+    const warnings = [...new Set(made.warnings)];
+    if (!paired) warnings.push("the workspace changed while it was copied, three times over: conversation and files may be of different moments");
+    for (const { part } of writer.made)
+      if (part.size > options.limits.maxPartBytes) warnings.push(`the part ${part.name} has ${part.size} bytes`);
+    const meta: Meta = {
+      version: META_VERSION,
+      checkpoint: options.checkpoint,
+      session: options.session,
+      generation: options.generation,
+      parent: options.parent?.meta.checkpoint ?? null,
+      ts: new Date().toISOString(),
+      reason: options.reason,
+      branch: main.branch === null ? null : toText(main.branch),
+      head: main.head,
+      base: made.base,
+      remote: own.remoteUrl === null ? null : toText(withoutCredentials(own.remoteUrl)),
+      object_format: main.objectFormat,
+      harness: this.#ws.harness,
+      harness_session: options.harnessSession,
+      turn: options.turn,
+      cwd: this.#ws.repo,
+      home: this.#ws.home,
+      fingerprint,
+      parts,
+      conversations: look.record,
+      left_out: [...look.scan.leftOut],
+      not_kept: kept,
+      paired,
+      proved: options.prove,
+      warnings: warnings.map((text) => text.slice(0, 2000)).slice(0, 200),
+    };
+    const metaWriter = new PartWriter(options.out, options.recipients, options.signal);
+    const metaPart = await metaWriter.bytes(META_FILE, "", Buffer.from(`${JSON.stringify(meta, null, 1)}\n`));
+    const metaObject: MetaObject = { file: metaPart.file, size: metaPart.size, sha256: metaPart.sha256 };
+    const next: ParentState = { meta, ...made.next };
+    this.#memory.conversations = look.record;
+    const newBytes = writer.made.reduce((sum, { part }) => sum + part.size, metaObject.size);
+    return {
+      dir: options.out,
+      meta,
+      metaObject,
+      objects: writer.made.map(({ object }) => object),
+      parts,
+      next,
+      report: reportOf(meta, metaObject, newBytes, this.#clock.total()),
+    };
+  }
+
+  get options(): CreateOptions {
+    return this.#options;
+  }
+}
+
+interface Unfinished {
+  readonly writer: PartWriter;
+  readonly look: Look;
+  readonly fingerprint: string;
+  readonly base: string | null;
+  readonly order: readonly string[];
+  readonly warnings: readonly string[];
+  readonly next: Omit<ParentState, "meta">;
+}
+
+const reportOf = (meta: Meta, metaObject: MetaObject, newBytes: number, seconds: Record<string, number>): SnapshotReport => ({
+  outcome: "made",
+  checkpoint: meta.checkpoint,
+  fingerprint: meta.fingerprint,
+  parts: meta.parts,
+  bytes: meta.parts.reduce((sum, part) => sum + part.size, metaObject.size),
+  new_bytes: newBytes,
+  left_out: meta.left_out as LeftOut[],
+  not_kept: meta.not_kept as LeftOut[],
+  warnings: meta.warnings,
+  paired: meta.paired,
+  proved: meta.proved,
+  seconds,
+});
+
+export function rootOf(scan: Pick<Scan, "roots">, channel: Channel): Raw {
+  if (channel === "worktree.parent") return scan.roots.parent;
+  if (channel === "worktree.home") return scan.roots.home;
+  return scan.roots.repo;
+}
+
+/** The newest commit of HEAD's history that no bundle holds. */
+async function baseOf(
+  objects: readonly ObjectsPlan[],
+  head: string | null,
+  own: { readonly scratch: { readonly env: Record<string, string>; readonly dir: Raw } },
+  signal?: AbortSignal,
+): Promise<string | null> {
+  const main = objects.find(({ tree }) => tree === 0);
+  if (head === null || !main) return null;
+  if (main.plan === null && main.keep.length === 0) return head;
+  return await mergeBase(own.scratch, head, main.prerequisites, signal);
 }

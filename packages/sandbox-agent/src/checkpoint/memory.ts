@@ -1,5 +1,53 @@
-/** What the engine remembers between calls on one workspace, in the process only. */
+/** What the engine remembers between calls on one workspace, in the process only. Losing it costs time, never exactness. */
+import type { ConversationRecord } from "./conversation.ts";
+import { Contents } from "./content.ts";
+import type { Scratch } from "./git.ts";
+import type { ConfigEntry } from "./git-config.ts";
+import type { IndexFile } from "./index-file.ts";
+import type { Raw } from "./raw.ts";
+
 export interface Memory {
-  readonly kind: "memory";
+  readonly contents: Contents;
+  /** By git folder. */
+  readonly trees: Map<Raw, TreeMemory>;
+  /** Sizes of blobs, by id. */
+  readonly blobSizes: Map<string, number>;
+  conversations: ConversationRecord | null;
+  userConfig: { stamp: string; entries: ConfigEntry[] } | null;
+  notKept: { stamp: string; at: number; entries: { path: string; size: number }[] } | null;
 }
-export const createMemory = (): Memory => ({ kind: "memory" });
+
+export interface TreeMemory {
+  scratch: { key: string; scratch: Scratch } | null;
+  index: { stamp: string; file: IndexFile; mtimeMs: number; expanded: Raw | null } | null;
+  diff: { key: string; changes: HeadChange[] } | null;
+  config: { stamp: string; local: ConfigEntry[]; worktree: ConfigEntry[] } | null;
+  attributes: { key: string; special: Set<Raw> } | null;
+}
+
+/** A path at which the index differs from HEAD. */
+export interface HeadChange {
+  readonly path: Raw;
+  readonly headMode: number;
+  readonly headOid: string;
+  readonly indexOid: string;
+  readonly status: string;
+}
+
+export const createMemory = (): Memory => ({
+  contents: new Contents(),
+  trees: new Map(),
+  blobSizes: new Map(),
+  conversations: null,
+  userConfig: null,
+  notKept: null,
+});
+
+export function treeMemory(memory: Memory, gitDir: Raw): TreeMemory {
+  let known = memory.trees.get(gitDir);
+  if (!known) {
+    known = { scratch: null, index: null, diff: null, config: null, attributes: null };
+    memory.trees.set(gitDir, known);
+  }
+  return known;
+}

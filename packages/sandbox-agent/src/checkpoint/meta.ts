@@ -12,12 +12,13 @@ import {
   Sha256,
   TurnId,
 } from "@hangar/shared";
+import { ConversationRecord } from "./conversation-record.ts";
 
 export const META_VERSION = 1;
 /** The meta's object name; `.age` is appended where it is sealed. */
 export const META_FILE = "meta.json";
 /** Longest meta that is read, bytes. */
-export const MAX_META_BYTES = 16 * 1024 * 1024;
+export const MAX_META_BYTES = 64 * 1024 * 1024;
 
 export const Meta = z.strictObject({
   version: z.literal(META_VERSION),
@@ -47,6 +48,8 @@ export const Meta = z.strictObject({
   fingerprint: Sha256,
   /** In the order a restore reads them: a later part of the same kind goes over an earlier one. */
   parts: z.array(Part).max(4096),
+  /** Every conversation file, and which parts hold its bytes. */
+  conversations: ConversationRecord,
   left_out: z.array(LeftOut).max(100_000),
   not_kept: z.array(LeftOut).max(1000),
   paired: z.boolean(),

@@ -1,6 +1,317 @@
-import { HangarError } from "@hangar/shared";
-import type { RestoreOptions, Restored, Workspace } from "./types.ts";
+/** Puts a checkpoint back: everything is fetched and checked first, then the target is made to be it, then it is verified. */
+import { lstatSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { HangarError, type LeftOut } from "@hangar/shared";
+import { extractArchive } from "./archive.ts";
+import { conversationDigest, restoreConversations } from "./conversation.ts";
+import { parentFrom, readDocument, readState } from "./decode.ts";
+import type { StateDocument } from "./document.ts";
+import { differences, fingerprintOf, lookAtConversations } from "./fingerprint.ts";
+import { absolute, findGitDirs, git, type GitDirs, OFF, fixedEnv } from "./git.ts";
+import { createMemory } from "./memory.ts";
+import { type Meta, parseMeta } from "./meta.ts";
+import type { ParentState } from "./parent.ts";
+import { fsPath, type Raw, rawFrom, rawOf, stringPath, toText } from "./raw.ts";
+import { restoreRepository, type Target } from "./restore-repository.ts";
+import { fixRawBytes, restoreWorktree } from "./restore-tree.ts";
+import { type Scan, scanWorkspace } from "./scan.ts";
+import { Spool, openMeta } from "./spool.ts";
+import { CHANNELS, type Channel, channelsOf, type Files, type Root, type TreeState, type WorkspaceState } from "./state.ts";
+import type { Restored, RestoreOptions, Workspace } from "./types.ts";
+import { refuseWork } from "./work.ts";
 
-export function restoreCheckpoint(_ws: Workspace, _options: RestoreOptions): Promise<Restored> {
-  return Promise.reject(new HangarError("internal", "not built yet"));
+/**
+ * The repo at `ws.repo` is a fresh clone (or nothing, or an empty folder): what its set-up left is replaced, what is ignored
+ * stays. A restore that does not verify is reported, not thrown.
+ * @throws HangarError `checkpoint_invalid`: damaged, forged, sealed to others, or built on commits that the remote has no
+ * more; `workspace_has_work`: the target has commits that its remote lacks, and `force` is off; `disk_full`.
+ */
+export async function restoreCheckpoint(ws: Workspace, options: RestoreOptions): Promise<Restored> {
+  mkdirSync(ws.scratch, { recursive: true, mode: 0o700 });
+  const scratch = mkdtempSync(join(ws.scratch, "restore-"));
+  try {
+    return await new Restore(ws, options, scratch).run();
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code;
+    if (code === "ENOSPC" || code === "EDQUOT")
+      throw new HangarError("disk_full", `The disk of ${ws.repo} is full: free some space and try again`, { cause: error });
+    throw error;
+  } finally {
+    rmSync(scratch, { recursive: true, force: true });
+  }
 }
+
+class Restore {
+  readonly #ws: Workspace;
+  readonly #options: RestoreOptions;
+  readonly #scratch: string;
+  readonly #seconds: Record<string, number> = {};
+  readonly #warnings = new Set<string>();
+  readonly #started = performance.now();
+
+  constructor(ws: Workspace, options: RestoreOptions, scratch: string) {
+    this.#ws = ws;
+    this.#options = options;
+    this.#scratch = scratch;
+  }
+
+  async run(): Promise<Restored> {
+    const { identities, source, signal, force } = this.#options;
+    const meta = parseMeta(await openMeta(this.#options.meta, identities));
+    const spool = new Spool({ meta, source, folder: this.#scratch, identities, signal });
+    const document = await this.#time("fetch", async () => {
+      await spool.fetch(meta.parts.map((part) => part.name));
+      return await readDocument(spool);
+    });
+    const roots = { repo: absolute(this.#ws.repo), home: absolute(this.#ws.home), parent: rawFrom(dirname(this.#ws.repo)) };
+    const dirs = await this.#target(roots.repo, meta);
+    if (!force) await refuseWork(this.#ws, dirs, signal);
+    const trees = this.#placeable(document, roots);
+
+    const targets = await this.#time("git", () => this.#repositories(spool, document, dirs, roots, trees));
+    const carried = await this.#time("files", () => this.#files(spool, document, roots, trees));
+    await this.#time("checkout", async () => {
+      for (const [n, target] of targets) {
+        const tree = document.trees[n];
+        if (!tree || !target) continue;
+        await restoreWorktree(this.#ws, target, {
+          tree,
+          carried: below(carried[channelsOf(tree.root).tracked], tree.path),
+          untracked: below(carried[channelsOf(tree.root).untracked], tree.path),
+          nested: nestedIn(document.trees, n),
+          scratch: rawFrom(this.#scratch),
+          warnings: this.#warnings,
+          signal,
+        });
+      }
+    });
+    await this.#time("conversations", async () => {
+      mkdirSync(this.#ws.home, { recursive: true, mode: 0o755 });
+      await restoreConversations(this.#ws.home, meta.conversations, {
+        open: (name) => spool.open(name),
+        ...(signal && { signal }),
+      });
+    });
+    const { scan, differs, found } = await this.#time("verify", () => this.#verify(spool, meta, document, targets, carried));
+    for (const text of meta.warnings) this.#warnings.add(text);
+    const verified = found === meta.fingerprint;
+    const next = verified ? await this.#time("remember", () => this.#parent(spool, meta, document, scan)) : null;
+    return {
+      meta,
+      next,
+      report: {
+        checkpoint: meta.checkpoint,
+        fingerprint: found,
+        verified,
+        differs,
+        left_out: meta.left_out as LeftOut[],
+        not_kept: meta.not_kept as LeftOut[],
+        warnings: [...this.#warnings],
+        head: meta.head,
+        branch: meta.branch,
+        bytes: meta.parts.reduce((sum, part) => sum + part.size, this.#options.meta.length),
+        seconds: { ...this.#seconds, total: round((performance.now() - this.#started) / 1000) },
+      },
+    };
+  }
+
+  async #time<T>(phase: string, work: () => Promise<T>): Promise<T> {
+    this.#options.signal?.throwIfAborted();
+    const start = performance.now();
+    try {
+      return await work();
+    } finally {
+      this.#seconds[phase] = round((this.#seconds[phase] ?? 0) + (performance.now() - start) / 1000);
+    }
+  }
+
+  /** The repository to restore into; made where there is none. */
+  async #target(repo: Raw, meta: Meta): Promise<GitDirs> {
+    const found = findGitDirs(repo);
+    if (found) return found;
+    const there = lstatSync(fsPath(repo), { throwIfNoEntry: false });
+    if (there && (!there.isDirectory() || readdirSync(fsPath(repo)).length > 0))
+      throw new HangarError("workspace_has_work", `${this.#ws.repo} is not empty and no git repository: name a fresh clone or a new folder`);
+    mkdirSync(fsPath(repo), { recursive: true });
+    await git(["init", "-q", "--template=", `--object-format=${meta.object_format}`, stringPath(repo)], {
+      env: fixedEnv(this.#ws.home),
+      cwd: "/",
+    });
+    const dirs = findGitDirs(repo);
+    if (!dirs) throw new HangarError("internal", "git init made no repository");
+    if (meta.remote !== null)
+      await git([...OFF, "remote", "add", "origin", meta.remote], { env: { ...fixedEnv(this.#ws.home), GIT_DIR: stringPath(dirs.gitDir) }, cwd: repo });
+    return dirs;
+  }
+
+  /** Which trees can be put back: a linked one must not take the place of something else. */
+  #placeable(document: StateDocument, roots: Record<Root, Raw>): Set<number> {
+    const place = new Set<number>();
+    for (const [n, tree] of document.trees.entries()) {
+      if (tree.kind === "linked" && !tree.missing) {
+        const at = `${roots[tree.root]}/${tree.path}`;
+        if (!isFreeFor(at, roots.repo)) {
+          this.#warnings.add(`the linked working tree ${toText(at)} is not put back: something else is there`);
+          continue;
+        }
+      }
+      place.add(n);
+    }
+    return place;
+  }
+
+  async #repositories(
+    spool: Spool,
+    document: StateDocument,
+    main: GitDirs,
+    roots: Record<Root, Raw>,
+    trees: ReadonlySet<number>,
+  ): Promise<Map<number, Target | null>> {
+    const targets = new Map<number, Target | null>();
+    for (const [n, tree] of document.trees.entries()) {
+      if (!trees.has(n)) continue;
+      const bundles: Raw[] = [];
+      for (const name of document.bundles[n] ?? []) bundles.push(await spool.plainFile(name));
+      const target = await restoreRepository(this.#ws, {
+        tree,
+        worktree: tree.path === "" ? roots.repo : `${roots[tree.root]}/${tree.path}`,
+        root: roots[tree.root],
+        repo: roots.repo,
+        main: n === 0 ? main : null,
+        owner: tree.kind === "linked" ? (targets.get(tree.owner) ?? null) : null,
+        linked: document.trees.filter((other) => other.kind === "linked" && other.owner === n),
+        bundles,
+        warnings: this.#warnings,
+        signal: this.#options.signal,
+      });
+      targets.set(n, target);
+    }
+    return targets;
+  }
+
+  /** Unpacks the archives; answers which paths they put where. */
+  async #files(
+    spool: Spool,
+    document: StateDocument,
+    roots: Record<Root, Raw>,
+    trees: ReadonlySet<number>,
+  ): Promise<Record<Channel, Set<Raw>>> {
+    const carried = {} as Record<Channel, Set<Raw>>;
+    for (const channel of CHANNELS) {
+      const root = channel === "worktree.parent" ? "parent" : channel === "worktree.home" ? "home" : "repo";
+      const removed = new Set(document.channels[channel].removed);
+      const paths = new Set<Raw>();
+      const places = document.trees.filter((tree, n) => tree.root === root && trees.has(n)).map((tree) => tree.path);
+      for (const name of document.channels[channel].parts) {
+        const { paths: written } = await extractArchive(await spool.open(name), stringPath(roots[root]), {
+          times: "kept",
+          replace: true,
+          check: (entry) => {
+            const path = rawOf(entry.path);
+            if (path.split("/").some((piece) => piece.toLowerCase() === ".git"))
+              throw new HangarError("checkpoint_invalid", "The checkpoint is forged: an archive writes into a git folder");
+            if (root !== "repo" && !document.trees.some((tree) => tree.root === root && path.startsWith(`${tree.path}/`)))
+              throw new HangarError("checkpoint_invalid", "The checkpoint is forged: an archive writes beside the workspace");
+          },
+          want: (entry) => {
+            const path = rawOf(entry.path);
+            return !removed.has(path) && (root === "repo" || places.some((place) => path.startsWith(`${place}/`)));
+          },
+          ...(this.#options.signal && { signal: this.#options.signal }),
+        });
+        for (const path of written) paths.add(rawOf(path));
+      }
+      carried[channel] = paths;
+    }
+    return carried;
+  }
+
+  async #verify(
+    spool: Spool,
+    meta: Meta,
+    document: StateDocument,
+    targets: ReadonlyMap<number, Target | null>,
+    carried: Record<Channel, Set<Raw>>,
+  ): Promise<{ scan: Scan; differs: string[]; found: string }> {
+    const memory = this.#ws.memory ?? createMemory();
+    const look = async (): Promise<{ scan: Scan; state: WorkspaceState; found: string }> => {
+      const [scan, { record }] = await Promise.all([
+        scanWorkspace(this.#ws, memory, Number.POSITIVE_INFINITY, this.#options.signal),
+        lookAtConversations(this.#ws, meta.conversations, "full", this.#options.signal),
+      ]);
+      const state = {
+        trees: scan.trees,
+        files: scan.files,
+        conversations: conversationDigest({ ...record, files: record.files.filter(isIn(meta)) }),
+      };
+      return { scan, state, found: fingerprintOf(state) };
+    };
+    const carriedOf = (tree: TreeState): Set<Raw> => below(carried[channelsOf(tree.root).tracked], tree.path);
+    let { scan, state, found } = await look();
+    if (found !== meta.fingerprint && (await fixRawBytes(targets, carriedOf, scan, this.#options.signal)))
+      ({ scan, state, found } = await look());
+    if (found === meta.fingerprint) return { scan, differs: [], found };
+    const expected = await readState(spool, meta, document);
+    const differs = differences(expected, state);
+    return { scan, differs: differs.length > 0 ? differs : ["the fingerprint: the meta's is not that of its parts"], found };
+  }
+
+  async #parent(spool: Spool, meta: Meta, document: StateDocument, scan: Scan): Promise<ParentState> {
+    // What was verified is what the parts hold, but for what later ones made void: those need no digest.
+    const channels = Object.fromEntries(
+      CHANNELS.map((channel) => {
+        const held: Files = new Map(scan.files[channel]);
+        for (const path of document.channels[channel].removed)
+          held.set(path, { kind: "file", mode: 0, size: -1, sha256: "0".repeat(64) });
+        const written = [...held.values()].reduce((sum, file) => sum + Math.max(0, file.size), 0);
+        return [channel, { parts: document.channels[channel].parts, held, written }];
+      }),
+    ) as ParentState["channels"];
+    return await parentFrom(spool, meta, document, channels);
+  }
+}
+
+/** Other conversations that the target's home holds are none of the checkpoint's. */
+const isIn = (meta: Meta): ((file: { path: string }) => boolean) => {
+  const paths = new Set(meta.conversations.files.map((file) => file.path));
+  return (file) => paths.has(file.path);
+};
+
+/** Paths below a tree, as seen from it. */
+function below(paths: ReadonlySet<Raw>, tree: Raw): Set<Raw> {
+  if (tree === "") return new Set(paths);
+  const inside = new Set<Raw>();
+  for (const path of paths) if (path.startsWith(`${tree}/`)) inside.add(path.slice(tree.length + 1));
+  return inside;
+}
+
+/** Working trees below another, as seen from it. */
+function nestedIn(trees: readonly TreeState[], n: number): Set<Raw> {
+  const own = trees[n];
+  const inside = new Set<Raw>();
+  for (const [i, tree] of trees.entries()) {
+    if (!own || i === n || tree.root !== own.root || tree.missing) continue;
+    if (own.path === "" ? tree.path !== "" : tree.path.startsWith(`${own.path}/`))
+      inside.add(own.path === "" ? tree.path : tree.path.slice(own.path.length + 1));
+  }
+  return inside;
+}
+
+/** Nothing there, an empty folder, or a linked working tree of this very repository. */
+function isFreeFor(at: Raw, repo: Raw): boolean {
+  const there = lstatSync(fsPath(at), { throwIfNoEntry: false });
+  if (!there) return true;
+  if (!there.isDirectory()) return at.startsWith(`${repo}/`);
+  if (at.startsWith(`${repo}/`) || readdirSync(fsPath(at)).length === 0) return true;
+  const dirs = findGitDirs(at);
+  return dirs !== null && dirs.gitFile ? dirs.commonDir.startsWith(`${repo}/`) : pointsInto(at, repo);
+}
+
+function pointsInto(at: Raw, repo: Raw): boolean {
+  try {
+    return readFileSync(fsPath(`${at}/.git`), "latin1").startsWith(`gitdir: ${repo}/.git/worktrees/`);
+  } catch {
+    return false;
+  }
+}
+const round = (seconds: number): number => Math.round(seconds * 10_000) / 10_000;

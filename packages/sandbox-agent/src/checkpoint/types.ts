@@ -101,8 +101,8 @@ export interface SnapshotReport {
   readonly seconds: Readonly<Record<string, number>>;
 }
 
-/** Opens the stored bytes of a part. Called at most once per part. */
-export type PartSource = (part: Part) => Promise<Readable> | Readable;
+/** The stored bytes of a part, as a stream, or where they lie as a file already. Called at most once per part. */
+export type PartSource = (part: Part) => Promise<Readable | { path: string }> | Readable | { path: string };
 
 export interface RestoreOptions {
   /** The stored bytes of the meta (sealed or plain), already checked against the commit marker where there is one. */

@@ -1,0 +1,171 @@
+/**
+ * Files whose bytes on the disk are not the bytes in the repository although git finds them unchanged: line endings,
+ * encodings, identifiers and filters. They have to travel, since another machine may convert otherwise; only what a filter
+ * makes from a pointer that the remote has (large files) is left to that filter.
+ */
+import { lstatSync, type Stats } from "node:fs";
+import { Vanished } from "./content.ts";
+import { fixedEnv, git, type GitDirs, OFF, type Scratch } from "./git.ts";
+import type { IndexEntry } from "./index-file.ts";
+import type { TreeMemory } from "./memory.ts";
+import { fsPath, rawFrom, splitZ, stringPath, type Raw } from "./raw.ts";
+import { readIfThere, stampOf, type Refs, type ScanContext, type TreeConfig } from "./scan-tree.ts";
+
+interface Input {
+  readonly dirs: GitDirs;
+  readonly scratch: Scratch;
+  readonly memory: TreeMemory;
+  readonly config: TreeConfig;
+  readonly refs: Refs;
+  readonly objectFormat: "sha1" | "sha256";
+  readonly others: readonly Raw[];
+  readonly index: { readonly file: { readonly entries: readonly IndexEntry[] }; readonly stamp: string };
+}
+interface Clean {
+  readonly entry: IndexEntry;
+  readonly stat: Stats;
+}
+
+export async function convertedPaths(
+  context: ScanContext,
+  input: Input,
+  clean: readonly Clean[],
+): Promise<{ carry: Set<Raw>; filtered: [Raw, number][] }> {
+  const sources = attributeSources(context, input);
+  if (sources === null) return { carry: new Set(), filtered: [] };
+  const files = clean.filter(({ stat }) => stat.isFile());
+  await learnSizes(context, input, files);
+  const special = sources.special ? await specialPaths(context, input, files, sources.key) : new Set<Raw>();
+  const differ: Clean[] = [];
+  for (const one of files) {
+    const size = context.memory.blobSizes.get(one.entry.oid);
+    // A conversion of line endings only ever takes bytes away or adds some: with equal lengths it did nothing.
+    if (size === one.stat.size && !special.has(one.entry.path)) continue;
+    if (size !== undefined && size !== one.stat.size) differ.push(one);
+    else if (!(await sameBytes(context, input, one))) differ.push(one);
+  }
+  const filtered = await fromRemote(context, input, differ);
+  const carry = new Set(differ.map(({ entry }) => entry.path));
+  for (const [path] of filtered) carry.delete(path);
+  return { carry, filtered };
+}
+
+/** None: nothing converts. `special`: more than line endings may be converted. */
+function attributeSources(context: ScanContext, input: Input): { special: boolean; key: string } | null {
+  const { dirs, config } = input;
+  const setting = (key: string): string | null =>
+    config.value(key) ?? context.userConfig.findLast(([name]) => name === key)?.[1] ?? null;
+  const autocrlf = (setting("core.autocrlf") ?? "false").toLowerCase();
+  const texts: Buffer[] = [];
+  let key = `${input.index.stamp} ${autocrlf} ${setting("core.eol")}`;
+  const add = (path: Raw): void => {
+    const text = readIfThere(path);
+    if (!text || text.length === 0) return;
+    texts.push(text);
+    key += ` ${path} ${stampOf(path)}`;
+  };
+  for (const { path } of input.index.file.entries) if (isAttributes(path)) add(`${dirs.worktree}/${path}`);
+  for (const path of input.others) if (isAttributes(path)) add(`${dirs.worktree}/${path}`);
+  add(`${dirs.commonDir}/info/attributes`);
+  const home = rawFrom(context.home);
+  const file = setting("core.attributesfile");
+  add(file === null ? `${home}/.config/git/attributes` : file.replace(/^~(?=\/)/, home));
+  if (texts.length === 0 && (autocrlf === "false" || autocrlf === "no" || autocrlf === "0")) return null;
+  const special = texts.some((text) => /filter|working-tree-encoding|ident/.test(text.toString("latin1")));
+  return { special, key };
+}
+
+const isAttributes = (path: Raw): boolean => path === ".gitattributes" || path.endsWith("/.gitattributes");
+
+async function learnSizes(context: ScanContext, input: Input, files: readonly Clean[]): Promise<void> {
+  const { blobSizes } = context.memory;
+  const ask = [...new Set(files.map(({ entry }) => entry.oid))].filter((oid) => !blobSizes.has(oid));
+  if (ask.length === 0) return;
+  // Without its promisor the scratch repository fetches nothing: a blob that is not here stays unknown.
+  const output = await git(["cat-file", "--batch-check=%(objectname) %(objectsize)", "--buffer"], {
+    env: input.scratch.env,
+    cwd: input.scratch.dir,
+    input: `${ask.join("\n")}\n`,
+    signal: context.signal,
+  });
+  for (const line of output.toString("latin1").split("\n")) {
+    const [oid, size] = line.split(" ");
+    if (oid && size && /^[0-9]+$/.test(size)) blobSizes.set(oid, Number(size));
+  }
+}
+
+/** Paths with a filter, an encoding or an identifier. */
+async function specialPaths(
+  context: ScanContext,
+  input: Input,
+  files: readonly Clean[],
+  key: string,
+): Promise<Set<Raw>> {
+  if (input.memory.attributes?.key === key) return input.memory.attributes.special;
+  const special = new Set<Raw>();
+  for (const [path, attribute, value] of await attributesOf(context, input, ["filter", "working-tree-encoding", "ident"], files))
+    if (attribute !== "" && value !== "unspecified" && value !== "unset") special.add(path);
+  input.memory.attributes = { key, special };
+  return special;
+}
+
+async function attributesOf(
+  context: ScanContext,
+  input: Input,
+  names: readonly string[],
+  files: readonly Clean[],
+): Promise<[Raw, Raw, Raw][]> {
+  if (files.length === 0) return [];
+  const file = context.userConfig.findLast(([name]) => name === "core.attributesfile")?.[1];
+  const output = await git(
+    [...OFF, ...(file ? ["-c", `core.attributesFile=${file}`] : []), "check-attr", "-z", "--stdin", ...names],
+    {
+      env: { ...fixedEnv(context.home), GIT_DIR: stringPath(input.dirs.gitDir), GIT_WORK_TREE: stringPath(input.dirs.worktree) },
+      cwd: input.dirs.worktree,
+      input: Buffer.from(files.map(({ entry }) => `${entry.path}\0`).join(""), "latin1"),
+      signal: context.signal,
+    },
+  );
+  const pieces = splitZ(output);
+  const rows: [Raw, Raw, Raw][] = [];
+  for (let i = 0; i + 2 < pieces.length; i += 3) rows.push([pieces[i] ?? "", pieces[i + 1] ?? "", pieces[i + 2] ?? ""]);
+  return rows;
+}
+
+async function sameBytes(context: ScanContext, input: Input, { entry, stat }: Clean): Promise<boolean> {
+  const at = `${input.dirs.worktree}/${entry.path}`;
+  try {
+    return (await context.memory.contents.digest(at, stat, input.objectFormat)).oid === entry.oid;
+  } catch (error) {
+    if (error instanceof Vanished) return true;
+    throw error;
+  }
+}
+
+/** Of the files that differ: those with a filter whose blob is the one in the remote's branch, so that its server has it. */
+async function fromRemote(context: ScanContext, input: Input, differ: readonly Clean[]): Promise<[Raw, number][]> {
+  const base = input.refs.remoteHead === null ? undefined : input.refs.remotes.get(input.refs.remoteHead);
+  if (base === undefined || differ.length === 0) return [];
+  const withFilter = new Set<Raw>();
+  for (const [path, , value] of await attributesOf(context, input, ["filter"], differ))
+    if (!["unspecified", "unset", "set", ""].includes(value)) withFilter.add(path);
+  if (withFilter.size === 0) return [];
+  const tree = await git(["ls-tree", "-r", "-z", "--full-tree", base], {
+    env: input.scratch.env,
+    cwd: input.scratch.dir,
+    signal: context.signal,
+  });
+  const there = new Map<Raw, string>();
+  for (const line of splitZ(tree)) {
+    const tab = line.indexOf("\t");
+    there.set(line.slice(tab + 1), line.slice(0, tab).split(" ")[2] ?? "");
+  }
+  const left: [Raw, number][] = [];
+  for (const { entry, stat } of differ) {
+    if (!withFilter.has(entry.path) || there.get(entry.path) !== entry.oid) continue;
+    // Only what git's own index calls unchanged now: a check by the filter would run it.
+    const now = lstatSync(fsPath(`${input.dirs.worktree}/${entry.path}`), { throwIfNoEntry: false });
+    if (now && now.mtimeMs === stat.mtimeMs && now.size === stat.size) left.push([entry.path, stat.size]);
+  }
+  return left;
+}

@@ -1,0 +1,282 @@
+/** Makes a repository's objects, refs, HEAD, configuration and git state those of a checkpoint. Files come later. */
+import { existsSync, lstatSync, mkdirSync, readdirSync, rmSync, unlinkSync, writeFileSync } from "node:fs";
+import { HangarError } from "@hangar/shared";
+import { type Bundle, lookUp, PINS_REF, readBundleHeader, unbundle } from "./bundle.ts";
+import { type ConfigEntry, parseConfigList, sortConfig, writeConfig } from "./git-config.ts";
+import { findGitDirs, fixedEnv, git, type GitDirs, OFF, tryGit, userEnv } from "./git.ts";
+import { removeGitFiles } from "./git-files.ts";
+import { bytesOf, fsPath, parentRaw, type Raw, rawOf, stringPath, toText } from "./raw.ts";
+import { makeFolder } from "./safe-paths.ts";
+import type { TreeState } from "./state.ts";
+import type { Workspace } from "./types.ts";
+
+export interface Target {
+  readonly dirs: GitDirs;
+  readonly tree: TreeState;
+  /** GIT_DIR is the repository's, configuration of the user apart. */
+  readonly env: Record<string, string>;
+}
+
+export interface RepositoryInput {
+  readonly tree: TreeState;
+  /** Absolute. */
+  readonly worktree: Raw;
+  readonly root: Raw;
+  readonly repo: Raw;
+  /** The main repository, which is there already. */
+  readonly main: GitDirs | null;
+  /** Of a linked working tree. */
+  readonly owner: Target | null;
+  /** Linked working trees that belong to this repository. */
+  readonly linked: readonly TreeState[];
+  readonly bundles: readonly Raw[];
+  readonly warnings: Set<string>;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** None: a working tree whose folder was gone when the checkpoint was taken; it is listed again, no more. */
+export async function restoreRepository(ws: Workspace, input: RepositoryInput): Promise<Target | null> {
+  const { tree } = input;
+  const dirs = input.main ?? (tree.kind === "linked" ? makeLinked(input) : await makeNested(ws, input));
+  const env = { ...fixedEnv(ws.home), GIT_DIR: stringPath(dirs.gitDir), GIT_WORK_TREE: stringPath(dirs.worktree) };
+  const target: Target = { dirs, tree, env };
+  if (tree.kind !== "linked") {
+    if (tree.kind === "nested") writeGitFile(dirs.commonDir, "shallow", tree.gitFiles.get("shallow") ?? null);
+    await addObjects(ws, target, input);
+    dropLinked(dirs, input);
+  }
+  await setRefs(target, input);
+  await setHead(target, input.signal);
+  await setConfig(ws, target, input);
+  setGitFiles(target);
+  return tree.missing ? null : target;
+}
+
+// ---- where it lies -------------------------------------------------------------------------------------------------
+
+async function makeNested(ws: Workspace, input: RepositoryInput): Promise<GitDirs> {
+  const { tree, worktree, root, repo, signal } = input;
+  makeFolder(root, tree.path);
+  const gitDir = tree.gitDir === null ? `${worktree}/.git` : `${repo}/${tree.gitDir}`;
+  const found = findGitDirs(worktree);
+  if (found && found.gitDir === gitDir && found.commonDir === gitDir) return found;
+  rmSync(fsPath(`${worktree}/.git`), { recursive: true, force: true });
+  if (tree.gitDir !== null) makeFolder(repo, parentRaw(tree.gitDir));
+  if (!existsSync(fsPath(`${gitDir}/HEAD`)))
+    await git(["init", "-q", "--bare", "--template=", `--object-format=${tree.objectFormat}`, stringPath(gitDir)], {
+      env: fixedEnv(ws.home),
+      cwd: "/",
+      signal,
+    });
+  const set = async (key: string, value: string): Promise<void> => {
+    await git(["config", "--file", stringPath(`${gitDir}/config`), key, value], { env: fixedEnv(ws.home), cwd: "/", signal });
+  };
+  await set("core.bare", "false");
+  if (tree.gitDir !== null) {
+    await set("core.worktree", stringPath(relative(gitDir, worktree)));
+    writeFileSync(fsPath(`${worktree}/.git`), bytesOf(`gitdir: ${relative(worktree, gitDir)}\n`));
+  }
+  return { worktree, gitDir, commonDir: gitDir, gitFile: tree.gitDir !== null };
+}
+
+function makeLinked(input: RepositoryInput): GitDirs {
+  const { tree, worktree, root, owner } = input;
+  if (!owner || tree.id === null) throw new HangarError("internal", "a linked working tree without its repository");
+  const { commonDir } = owner.dirs;
+  const gitDir = `${commonDir}/worktrees/${tree.id}`;
+  mkdirSync(fsPath(gitDir), { recursive: true });
+  writeFileSync(fsPath(`${gitDir}/gitdir`), bytesOf(`${worktree}/.git\n`));
+  writeFileSync(fsPath(`${gitDir}/commondir`), "../..\n");
+  if (!existsSync(fsPath(`${gitDir}/HEAD`))) writeFileSync(fsPath(`${gitDir}/HEAD`), "ref: refs/heads/none\n");
+  if (!tree.missing) {
+    makeFolder(root, tree.path);
+    const dotGit = `${worktree}/.git`;
+    if (lstatSync(fsPath(dotGit), { throwIfNoEntry: false })?.isDirectory()) rmSync(fsPath(dotGit), { recursive: true });
+    writeFileSync(fsPath(dotGit), bytesOf(`gitdir: ${gitDir}\n`));
+  }
+  return { worktree, gitDir, commonDir, gitFile: true };
+}
+
+/** Linked working trees that a fresh clone does not have, and the checkpoint neither. */
+function dropLinked(dirs: GitDirs, input: RepositoryInput): void {
+  const known = new Set(input.linked.map((tree) => tree.id));
+  const folder = `${dirs.commonDir}/worktrees`;
+  if (!existsSync(fsPath(folder))) return;
+  for (const id of readdirSync(fsPath(folder), { encoding: "latin1" })) if (!known.has(id)) rmSync(fsPath(`${folder}/${id}`), { recursive: true, force: true });
+}
+
+/** From one absolute folder to another place, with `..`. */
+function relative(from: Raw, to: Raw): Raw {
+  const a = from.split("/");
+  const b = to.split("/");
+  let same = 0;
+  while (same < a.length && same < b.length && a[same] === b[same]) same++;
+  return [...a.slice(same).map(() => ".."), ...b.slice(same)].join("/");
+}
+
+// ---- objects -------------------------------------------------------------------------------------------------------
+
+async function addObjects(ws: Workspace, target: Target, input: RepositoryInput): Promise<void> {
+  const { tree, signal } = input;
+  const bundles = input.bundles.map((path) => ({ path, header: readBundleHeader(path) }));
+  for (const { path, header } of bundles) {
+    if (header.format !== tree.objectFormat)
+      throw new HangarError("checkpoint_invalid", "The checkpoint's bundle is of another object format than its repository");
+    await needCommits(ws, target, input, header.prerequisites);
+    await unbundle(path, header, { env: target.env, cwd: target.dirs.commonDir }, signal);
+  }
+  if (tree.head !== null) await needCommits(ws, target, input, [tree.head]);
+}
+
+/** Makes sure that these commits are here: the clone may be shallow, or older than the checkpoint. */
+async function needCommits(ws: Workspace, target: Target, input: RepositoryInput, oids: readonly string[]): Promise<void> {
+  const { signal, tree } = input;
+  const missing = async (): Promise<string[]> => {
+    const found = await lookUp(scratchLike(target), oids, signal);
+    return oids.filter((oid) => !found.has(oid));
+  };
+  let lacking = await missing();
+  if (lacking.length === 0) return;
+  const env = { ...userEnv(ws.home, ws.networkEnv), GIT_DIR: target.env["GIT_DIR"] ?? "" };
+  const shallow = existsSync(fsPath(`${target.dirs.commonDir}/shallow`));
+  const depth = shallow ? ["--depth=1"] : [];
+  const tries: string[][] = [
+    ["fetch", "-q", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", ...depth, "origin", ...lacking],
+    ["fetch", "-q", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", ...(shallow ? ["--unshallow"] : []), "origin", "+refs/heads/*:refs/remotes/origin/*"],
+  ];
+  let words = "";
+  for (const args of tries) {
+    const result = await tryGit([...OFF, ...args], { env, cwd: target.dirs.worktree, signal, timeout: 600_000 });
+    if (result.code !== 0) words = result.stderr.trim().split("\n").at(-1) ?? "";
+    lacking = await missing();
+    if (lacking.length === 0) return;
+  }
+  throw new HangarError(
+    "checkpoint_invalid",
+    `The checkpoint builds on commit ${lacking[0]?.slice(0, 12)} of ${tree.path === "" ? "the repository" : toText(tree.path)}, which the remote no longer gives${words === "" ? "" : ` (${words.slice(0, 200)})`}`,
+  );
+}
+
+const scratchLike = (target: Target): { dir: Raw; env: Record<string, string> } => ({ dir: target.dirs.commonDir, env: target.env });
+
+// ---- refs and HEAD -------------------------------------------------------------------------------------------------
+
+async function setRefs(target: Target, input: RepositoryInput): Promise<void> {
+  const { tree, signal, warnings } = input;
+  const options = { env: target.env, cwd: target.dirs.commonDir, signal };
+  const output = await git([...OFF, "for-each-ref", "--format=%(objectname) %(refname)%00%(symref)"], options);
+  const now = new Map<Raw, { oid: string; symref: Raw }>();
+  for (const line of rawOf(output).split("\n")) {
+    const space = line.indexOf(" ");
+    const nul = line.indexOf("\0");
+    if (space < 0 || nul < 0) continue;
+    const name = line.slice(space + 1, nul);
+    const isOwn = /^refs\/(?:bisect|worktree|rewritten)\//.test(name);
+    if (tree.kind === "linked" ? !isOwn : name.startsWith("refs/hangar/")) continue;
+    if (tree.kind === "main" && name.startsWith("refs/remotes/")) continue;
+    now.set(name, { oid: line.slice(0, space), symref: line.slice(nul + 1) });
+  }
+  const wanted = new Map(tree.refs);
+  const found = await lookUp(scratchLike(target), [...new Set(wanted.values())], signal);
+  for (const [name, oid] of wanted) {
+    if (found.has(oid)) continue;
+    wanted.delete(name);
+    warnings.add(`${toText(name)} is not put back: the remote no longer has ${oid.slice(0, 12)}`);
+  }
+  const symrefs = new Map(tree.symrefs);
+  const gone = [...now].filter(([name, { symref }]) => !wanted.has(name) && symrefs.get(name) !== symref);
+  // Away from a branch that is about to go, so that no reflog line or check of HEAD stands in the way.
+  writeFileSync(fsPath(`${target.dirs.gitDir}/HEAD`), "ref: refs/heads/hangar-restoring\n");
+  await updateRefs(
+    gone.map(([name, { symref }]) => (symref === "" ? `delete ${name}\0\0` : `option no-deref\0delete ${name}\0\0`)),
+    options,
+  );
+  const pins = tree.kind === "linked" ? undefined : input.bundles.map((path) => pinsOf(readBundleHeader(path))).findLast((oid) => oid !== undefined);
+  if (pins !== undefined) wanted.set(PINS_REF, pins);
+  await updateRefs(
+    [...wanted].filter(([name, oid]) => now.get(name)?.oid !== oid).map(([name, oid]) => `update ${name}\0${oid}\0\0`),
+    options,
+  );
+  for (const [name, symref] of symrefs)
+    if (now.get(name)?.symref !== symref) await git([...OFF, "symbolic-ref", stringPath(name), stringPath(symref)], options);
+}
+
+const pinsOf = (bundle: Bundle): string | undefined => bundle.heads.find(([name]) => name === PINS_REF)?.[1];
+
+async function updateRefs(commands: readonly Raw[], options: { env: Record<string, string>; cwd: Raw; signal?: AbortSignal | undefined }): Promise<void> {
+  if (commands.length === 0) return;
+  await git([...OFF, "-c", "user.name=Hangar", "-c", "user.email=hangar@localhost", "update-ref", "-m", "hangar: restore", "--stdin", "-z"], {
+    ...options,
+    input: bytesOf(commands.join("")),
+  });
+}
+
+async function setHead(target: Target, signal?: AbortSignal): Promise<void> {
+  const { tree, dirs } = target;
+  const text = tree.branch === null ? `${tree.head}\n` : `ref: ${tree.branch}\n`;
+  writeFileSync(fsPath(`${dirs.gitDir}/HEAD`), bytesOf(text));
+  signal?.throwIfAborted();
+}
+
+// ---- configuration -------------------------------------------------------------------------------------------------
+
+async function setConfig(ws: Workspace, target: Target, input: RepositoryInput): Promise<void> {
+  const { tree, dirs } = target;
+  const files = { local: `${dirs.commonDir}/config`, worktree: `${dirs.gitDir}/config.worktree` } as const;
+  for (const scope of ["local", "worktree"] as const) {
+    if (scope === "local" && tree.kind === "linked") continue;
+    const path = files[scope];
+    const list = existsSync(fsPath(path))
+      ? parseConfigList(
+          await git(["config", "--file", stringPath(path), "--no-includes", "--list", "-z"], {
+            env: fixedEnv(ws.home),
+            cwd: "/",
+            signal: input.signal,
+          }),
+        )
+      : [];
+    const wanted = tree.config.filter(([of]) => of === scope).map(([, key, value]): ConfigEntry => [key, value]);
+    const { allowed, refused } = sortConfig(wanted);
+    if (refused.length > 0)
+      throw new HangarError("checkpoint_invalid", `The checkpoint is forged: it sets ${refused.map(toText).join(", ")}`);
+    const carries = new Set(allowed.map(([key]) => key));
+    // The clone decides where it came from; what else it was given goes.
+    const kept = list.filter(([key, value]) => {
+      if (tree.kind === "main" && key.startsWith("remote.origin.")) return true;
+      return sortConfig([[key, value]]).allowed.length === 0 && !carries.has(key);
+    });
+    const added = tree.kind === "main" ? allowed.filter(([key]) => !key.startsWith("remote.origin.") || !hasOrigin(list)) : allowed;
+    if (tree.kind === "main" && scope === "local") warnOfOrigin(list, allowed, input.warnings);
+    const text = writeConfig([...kept, ...added]);
+    if (kept.length + added.length === 0) rmSync(fsPath(path), { force: true });
+    else writeFileSync(fsPath(path), text);
+  }
+}
+
+const hasOrigin = (list: readonly ConfigEntry[]): boolean => list.some(([key]) => key === "remote.origin.url");
+
+function warnOfOrigin(now: readonly ConfigEntry[], then: readonly ConfigEntry[], warnings: Set<string>): void {
+  const of = (list: readonly ConfigEntry[]): Raw | null | undefined => list.find(([key]) => key === "remote.origin.url")?.[1];
+  const a = of(now);
+  const b = of(then);
+  if (a && b && a !== b) warnings.add(`the remote origin was ${toText(b)}; the clone's own, ${toText(a)}, stays`);
+}
+
+// ---- git's own files -----------------------------------------------------------------------------------------------
+
+function setGitFiles(target: Target): void {
+  const { tree, dirs } = target;
+  removeGitFiles(dirs.gitDir, dirs.commonDir);
+  for (const [name, bytes] of tree.gitFiles) if (name !== "shallow") writeGitFile(dirs.gitDir, name, bytes);
+}
+
+function writeGitFile(gitDir: Raw, name: Raw, bytes: Buffer | null): void {
+  const path = `${gitDir}/${name}`;
+  if (bytes === null) {
+    rmSync(fsPath(path), { force: true });
+    return;
+  }
+  mkdirSync(fsPath(parentRaw(path)), { recursive: true });
+  if (lstatSync(fsPath(path), { throwIfNoEntry: false })?.isSymbolicLink()) unlinkSync(fsPath(path));
+  writeFileSync(fsPath(path), bytes);
+}

@@ -1,10 +1,10 @@
 /**
  * What a stand-in model says. It is no model: it finds what it needs in the request, so that an answer proves which history
- * the agent sent. Only the last user message is obeyed:
+ * the agent sent. Only the last paragraph of the last user message is obeyed:
  *
  * - `remember WORD`: promises to.
  * - `what did I ask you to remember?`: lists each WORD of the earlier user messages, in order.
- * - `run: COMMAND` (to the end of the message): calls the shell tool once, then says what it printed.
+ * - `run: COMMAND` (to the end of the paragraph): calls the shell tool once, then says what it printed.
  * - `fail with STATUS`: answers that HTTP status, as often as it is asked.
  * - `say nothing` ends a turn with no text; `overflow`: the prompt is too long.
  * - anything else: repeats it.
@@ -23,7 +23,8 @@ export function answerTo(said: readonly Said[]): Answer {
   const last = said.at(-1);
   if (last?.role === "tool") return { kind: "text", text: `The command printed: ${last.output.trim().slice(0, 2000)}` };
   const asked = said.findLast((one) => one.role === "user");
-  const text = asked?.role === "user" ? asked.text : "";
+  // What is put before a message (an account of earlier turns) may quote their messages, and ends with an empty line.
+  const text = (asked?.role === "user" ? asked.text : "").split(/\n\s*\n/).at(-1) ?? "";
   const status = /\bfail with (\d{3})\b/.exec(text)?.[1];
   if (status !== undefined) return { kind: "fail", status: Number(status) };
   if (/\boverflow\b/.test(text)) return { kind: "overflow" };

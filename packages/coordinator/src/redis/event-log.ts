@@ -34,7 +34,14 @@ export function makeEventLog(client: RedisClient, wake: Wake): EventLog {
             yield event;
             at = event.id;
           }
-          if (!events?.length) await watch.changed(REREAD_MS, signal);
+          if (events === undefined) return;
+          if (events.length > 0) continue;
+          const there = await untilBack(
+            () => client.call((redis) => redis.exists(sessionKeys(session).record)),
+            signal,
+          );
+          if (there === 0) return;
+          await watch.changed(REREAD_MS, signal);
         }
       } finally {
         watch.close();

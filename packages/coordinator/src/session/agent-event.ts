@@ -4,6 +4,7 @@ import { HangarError } from "@hangar/shared";
 import { redactor } from "../vault/redact.ts";
 import type { Redact } from "../vault/redact.ts";
 import { stale } from "./agent-token.ts";
+import { disposition } from "./leftover.ts";
 import { iso, move } from "./machine.ts";
 import type { Move } from "./machine.ts";
 import type { Change, Deps } from "./ports.ts";
@@ -54,7 +55,10 @@ async function effect(deps: Deps, record: SessionRecord, event: AgentEvent): Pro
       if (record.state !== "STARTING") return { shown: event, move: only({}) };
       const redact = await redactFor(deps, record);
       const error = redact(event.error).trim().slice(0, 2000);
-      return { shown: { ...event, error }, move: startFailed(record, now, oneLine(error)) };
+      return {
+        shown: { ...event, error },
+        move: startFailed(record, now, oneLine(error), await disposition(deps, record)),
+      };
     }
     case "turn_finished": {
       const turn = await runningTurn(deps, record, event.turn);

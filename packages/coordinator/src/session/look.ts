@@ -67,6 +67,10 @@ async function takeStep(deps: Deps, record: SessionRecord, reachableSince: numbe
 
 async function goOnStarting(deps: Deps, record: SessionRecord, reachableSince: number): Promise<SessionRecord> {
   const { start_timeout_minutes: minutes } = deps.settings;
+  if (record.wanted === "down" && record.freeze?.force && record.sandbox_id !== null) {
+    await deps.driver.stop(record.sandbox_id);
+    return lose(deps, record, "The start was given up");
+  }
   if (deps.clock() - record.state_since >= minutes * MINUTE) {
     const { code, message } = startTimeout(minutes);
     await failStart(deps, record, code, message);

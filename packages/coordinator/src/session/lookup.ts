@@ -85,7 +85,8 @@ export function sandboxInfo(deps: Deps, record: SessionRecord, sandbox: string):
     session: record.id,
     session_name: record.name,
     driver: deps.driver.name,
-    connected: record.connected,
+    // A replica that was killed could not say that its link is gone.
+    connected: record.connected && deps.clock() - record.seen_at < deps.settings.heartbeat_seconds * 4000,
     state: record.state,
     started_at: record.sandbox_started_at,
     expires_at: record.expires_at,

@@ -16,30 +16,61 @@ export function makeLoops(deps: Deps): Loops {
   let running: Promise<void> | null = null;
   let reachableSince = deps.clock();
   let reconciledAt = 0;
+  let passedAt = deps.clock();
+
+  const inFlight = new Map<string, Promise<void>>();
+
+  const again = new Set<string>();
+  const lookUntilQuiet = async (id: string, until: number): Promise<void> => {
+    do await lookAt(deps, id, until, reachableSince);
+    while (again.delete(id));
+    inFlight.delete(id);
+  };
+
+  /** Starts looks at what is due, as many as there is room for; a slow one holds up none of the others. */
+  const startDue = async (): Promise<number> => {
+    const room = AT_ONCE - inFlight.size;
+    if (room <= 0) return 0;
+    const now = deps.clock();
+    const until = now + (deps.settings.claim_seconds ?? 30) * 1000;
+    const claimed = await deps.due.claim(now, until, room);
+    for (const id of claimed) {
+      // Something happened to it while it is looked at here, or its claim ran out: it is looked at again afterwards.
+      if (inFlight.has(id)) again.add(id);
+      else inFlight.set(id, lookUntilQuiet(id, until));
+    }
+    return claimed.length;
+  };
 
   const runDue = async (): Promise<number> => {
-    let looked = 0;
-    for (;;) {
-      const until = deps.clock() + (deps.settings.claim_seconds ?? 30) * 1000;
-      const claimed = await deps.due.claim(deps.clock(), until, AT_ONCE);
-      if (claimed.length === 0) return looked;
-      await Promise.all(claimed.map((id) => lookAt(deps, id, until, reachableSince)));
-      looked += claimed.length;
-      if (stopping.signal.aborted) return looked;
+    for (let looked = 0; ;) {
+      const started = await startDue();
+      looked += started;
+      if (started === 0 && inFlight.size === 0) return looked;
+      if (inFlight.size > 0) await Promise.race(inFlight.values());
     }
   };
 
   const pass = async (): Promise<void> => {
     if (!(await deps.sessions.isFilled())) await fill(deps);
     const idlePass = (deps.settings.idle_pass_seconds ?? 60) * 1000;
+    noticeSleep(idlePass);
     if (deps.clock() - reconciledAt >= idlePass) {
       await reconcile(deps);
       reconciledAt = deps.clock();
     }
-    await runDue();
+    while ((await startDue()) > 0);
     const next = (await deps.due.next()) ?? Number.POSITIVE_INFINITY;
     const wait = Math.min(next - deps.clock(), idlePass, 30_000);
-    if (wait > 0) await deps.due.wait(wait, stopping.signal);
+    if (inFlight.size >= AT_ONCE) await Promise.race(inFlight.values());
+    else if (wait > 0) await deps.due.wait(wait, stopping.signal);
+  };
+
+  /** A machine that slept wakes with clocks hours ahead: the daemons' silence was its own. */
+  const noticeSleep = (idlePass: number): void => {
+    const now = deps.clock();
+    if (now - passedAt > Math.min(idlePass, 30_000) + 30_000) reachableSince = now;
+    passedAt = now;
   };
 
   const run = async (): Promise<void> => {
@@ -56,6 +87,7 @@ export function makeLoops(deps: Deps): Loops {
         reachableSince = deps.clock();
       }
     }
+    await Promise.allSettled(inFlight.values());
   };
 
   deps.driver.onExit((sandbox) => {
@@ -87,14 +119,14 @@ async function fill(deps: Deps): Promise<void> {
   await deps.sessions.setFilled();
 }
 
+/** Never rejects: what failed is due again when its claim ends. */
 async function lookAt(deps: Deps, id: string, until: number, reachableSince: number): Promise<void> {
   try {
     const next = await look(deps, id, reachableSince);
     await deps.due.settle(id, until, next);
   } catch (error) {
-    // The claim's end makes it due again.
-    if (error instanceof HangarError && error.code === "redis_unavailable") throw error;
-    deps.log.error({ session: id, error }, "a look at a session failed and is tried again");
+    const away = error instanceof HangarError && error.code === "redis_unavailable";
+    if (!away) deps.log.error({ session: id, error }, "a look at a session failed and is tried again");
   }
 }
 

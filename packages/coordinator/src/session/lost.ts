@@ -2,6 +2,8 @@
  * A sandbox whose processes are gone. Its turn is `interrupted`; its folder, where the driver can still take it over, is
  * kept for the next start; the session is SUSPENDED when anything can be resumed, else FAILED.
  */
+import { disposition } from "./leftover.ts";
+import type { Disposition } from "./leftover.ts";
 import { isLive, iso, MINUTE, move, WITHOUT_SANDBOX } from "./machine.ts";
 import type { Move } from "./machine.ts";
 import type { Deps } from "./ports.ts";
@@ -16,25 +18,18 @@ const STARTS = 3;
 export async function lose(deps: Deps, record: SessionRecord, why: string): Promise<SessionRecord> {
   const { generation, nonce } = record;
   await rescue(deps, record);
-  const leftover = await adoptable(deps, record);
+  const folder = await disposition(deps, record);
   const after = await update(deps, record.id, async (present) => {
     if (!isLive(present.state) || present.generation !== generation || present.nonce !== nonce) return null;
-    return lost(deps, present, leftover, why);
+    return lost(deps, present, folder, why);
   });
-  deps.log.warn({ session: record.id, sandbox: record.sandbox_id, why, leftover }, "a sandbox was lost");
+  deps.log.warn({ session: record.id, sandbox: record.sandbox_id, why, ...folder }, "a sandbox was lost");
   if (record.sandbox_id !== null) await deps.commands.drop(record.sandbox_id);
   return after;
 }
 
-/** The folder that holds the newest work. One that was to be taken over may not have been yet. */
-async function adoptable(deps: Deps, record: SessionRecord): Promise<string | null> {
-  for (const id of [record.sandbox_id, record.adopting, record.leftover_sandbox]) {
-    if (id !== null && (await deps.driver.canAdopt(id))) return id;
-  }
-  return null;
-}
-
-async function lost(deps: Deps, record: SessionRecord, leftover: string | null, why: string): Promise<Move> {
+async function lost(deps: Deps, record: SessionRecord, folder: Disposition, why: string): Promise<Move> {
+  const { leftover_sandbox: leftover } = folder;
   const now = deps.clock();
   const { queued, checkpoints } = await deps.sessions.counts(record.id);
   const resumable = checkpoints > 0 || leftover !== null;
@@ -48,14 +43,15 @@ async function lost(deps: Deps, record: SessionRecord, leftover: string | null, 
     set: {
       ...ended.set,
       ...WITHOUT_SANDBOX,
-      leftover_sandbox: leftover,
+      ...folder,
       freeze: null,
       wanted: again ? "up" : "down",
       start_failures: failures,
       start_not_before: notBefore,
       last_active_at: iso(now),
     },
-    due: again ? notBefore : record.ending === null ? null : now,
+    due: again ? notBefore : null,
+    ...((folder.sandbox_id !== null || record.ending !== null) && { dueBy: now }),
   });
 }
 

@@ -17,6 +17,9 @@ export interface KeptRecord {
   readonly environment: Environment | null;
 }
 
+/** What a store reads at once: a marker beyond it could be written and never be read. */
+const MAX_MARKER = 1024 * 1024;
+
 type Unsigned = Omit<CommitMarker, "mac">;
 
 export async function makeMarker(
@@ -35,7 +38,9 @@ export async function makeMarker(
     parts: checkpoint.parts,
     record: Buffer.from(await vault.seal(gzipSync(JSON.stringify(of.kept)))).toString("base64"),
   };
-  return new TextEncoder().encode(JSON.stringify({ ...marker, mac: vault.mac("marker", canonical(marker)) }));
+  const bytes = new TextEncoder().encode(JSON.stringify({ ...marker, mac: vault.mac("marker", canonical(marker)) }));
+  if (bytes.length <= MAX_MARKER) return bytes;
+  throw new HangarError("checkpoint_invalid", `The checkpoint has too many parts (${checkpoint.parts.length})`);
 }
 
 /** The marker, where it is there and Hangar made it for this very checkpoint; none where there is none. `checkpoint_invalid`. */

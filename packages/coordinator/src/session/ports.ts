@@ -149,7 +149,7 @@ export interface DueWork {
 }
 
 export interface EventLog {
-  /** After the stream id `from` (`0`: the start, `$`: what comes after now), then what comes, until the signal fires. */
+  /** After the stream id `from` (`0`: the start, `$`: what comes after now), then what comes, until the signal fires or it is removed. */
   follow(session: string, from: string, signal: AbortSignal): AsyncIterable<SessionEvent>;
   /** What is there after `from`, at most `count`. */
   read(session: string, from: string, count: number): Promise<SessionEvent[]>;

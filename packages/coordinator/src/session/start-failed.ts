@@ -1,6 +1,8 @@
 /** A start that cannot succeed: the session says why, in the line that its cause gave. */
 import { HangarError } from "@hangar/shared";
 import type { ErrorCode } from "@hangar/shared";
+import { disposition } from "./leftover.ts";
+import type { Disposition } from "./leftover.ts";
 import { move, WITHOUT_SANDBOX } from "./machine.ts";
 import type { Move } from "./machine.ts";
 import type { Deps } from "./ports.ts";
@@ -10,25 +12,20 @@ import { update } from "./update.ts";
 /** Does nothing when that start is over already. */
 export async function failStart(deps: Deps, record: SessionRecord, code: ErrorCode, line: string): Promise<void> {
   const { generation, nonce } = record;
-  await update(deps, record.id, (now) =>
-    now.state === "STARTING" && now.generation === generation && now.nonce === nonce
-      ? startFailed(now, deps.clock(), line)
+  await update(deps, record.id, async (present) =>
+    present.state === "STARTING" && present.generation === generation && present.nonce === nonce
+      ? startFailed(present, deps.clock(), line, await disposition(deps, present))
       : null,
   );
   deps.log.warn({ session: record.id, generation, code }, "a session did not start");
 }
 
-/**
- * FAILED: the sandbox is destroyed by the next look, unless it took over a folder with work in it, which then stays as the
- * leftover for the next start. A restore that was asked for is given up.
- */
-export function startFailed(record: SessionRecord, now: number, line: string): Move {
-  const adopted = record.adopting !== null;
+/** FAILED. The next look destroys what is to be destroyed. A restore that was asked for is given up. */
+export function startFailed(record: SessionRecord, now: number, line: string, folder: Disposition): Move {
   return move(record, "FAILED", now, line, {
     set: {
       ...WITHOUT_SANDBOX,
-      sandbox_id: adopted ? null : record.sandbox_id,
-      leftover_sandbox: adopted ? record.sandbox_id : record.leftover_sandbox,
+      ...folder,
       wanted: "down",
       restore_from: null,
       start_failures: record.start_failures + 1,

@@ -25,8 +25,14 @@ export async function suspend(deps: Deps, id: string, { push, force }: SuspendSe
       case "FAILED":
         throw new HangarError("wrong_state", `The session "${record.name}" has failed and has no sandbox: open it`);
       case "STARTING":
-        // Nothing is there to keep yet: it suspends once it is up.
-        return { guard: {}, change: { set: { wanted: "down" }, dueBy: now } };
+        // Nothing is there to keep yet: it suspends once it is up, or is given up by force.
+        return {
+          guard: {},
+          change: {
+            set: { wanted: "down", freeze: { attempt: 0, reason: "suspend", push, force, auto: false, why: null } },
+            dueBy: now,
+          },
+        };
       case "SUSPENDING": {
         const freeze = record.freeze && { ...record.freeze, force: record.freeze.force || force };
         return { guard: {}, change: { set: { wanted: "down", freeze }, dueBy: now } };
@@ -104,7 +110,9 @@ async function suspended(deps: Deps, record: SessionRecord, status: string | nul
   const now = deps.clock();
   const ended = record.running_turn === null ? {} : await endRunning(deps, record, "The session was suspended.");
   const next = record.wanted === "up" || record.ending !== null ? { dueBy: now } : { due: retention(deps, now) };
-  return move(record, "SUSPENDED", now, status, {
+  const { queued } = await deps.sessions.counts(record.id);
+  const waiting = queued > 0 && record.wanted === "down" ? `${queued} waiting: it runs at the next open` : null;
+  return move(record, "SUSPENDED", now, [status, waiting].filter((line) => line !== null).join("; ") || null, {
     ...ended,
     ...next,
     set: { ...ended.set, ...WITHOUT_SANDBOX, freeze: null, freeze_failures: 0, freeze_not_before: 0 },

@@ -1,4 +1,5 @@
 /** Idle sessions, time limits and lost sandboxes, by a clock that the tests move. */
+import { HangarError } from "@hangar/shared";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Replica } from "./world.ts";
 import { codeOf, Daemon, OWNER, World } from "./world.ts";
@@ -128,6 +129,84 @@ describe("a lost sandbox", () => {
     expect(await get(id)).toMatchObject({ state: "IDLE", leftover_sandbox: null });
     await one.loops.runDue();
     expect((await get(id)).turns).toMatchObject([{ state: "interrupted" }]);
+  });
+
+  it("that never became ready is no work of the session's: it goes, and the checkpoint is restored", async () => {
+    const { id, daemon } = await up();
+    const checkpoint = await daemon.checkpoint("manual");
+    world.driver.crash(daemon.agent.sandbox, false);
+    await one.deps.due.nudge(id, world.now);
+    await one.loops.runDue();
+    const second = await one.sessions.open(OWNER, "fix", {});
+    await one.loops.runDue();
+    const starting = await Daemon.dial(world, one, second.sandbox_id!);
+    await starting.say({ type: "phase", phase: "cloning", detail: null });
+    world.driver.crash(second.sandbox_id!);
+    await one.deps.due.nudge(id, world.now);
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "SUSPENDED", leftover_sandbox: null });
+    expect(world.driver.sandboxes.size).toBe(0);
+
+    world.pass(1);
+    await one.loops.runDue();
+    const third = await get(id);
+    expect(third).toMatchObject({ state: "STARTING", generation: 3 });
+    const next = await Daemon.ready(world, one, third.sandbox_id!);
+    expect(next.boot).toMatchObject({ adopt: false, candidates: [{ checkpoint }] });
+  });
+
+  it("that was taken over is kept when the start that took it over fails", async () => {
+    const { id, daemon } = await up();
+    world.driver.crash(daemon.agent.sandbox);
+    await one.deps.due.nudge(id, world.now);
+    await one.loops.runDue();
+    const second = await one.sessions.open(OWNER, "fix", {});
+    await one.loops.runDue();
+    const starting = await Daemon.dial(world, one, second.sandbox_id!);
+    await starting.say({ type: "start_failed", code: "missing_cli", error: "claude is not installed" });
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "FAILED", leftover_sandbox: second.sandbox_id });
+    expect(world.driver.destroyed).toEqual([]);
+    expect(world.driver.sandboxes.get(second.sandbox_id!)?.state).toBe("left");
+
+    const third = await one.sessions.open(OWNER, "fix", {});
+    await one.loops.runDue();
+    expect(world.driver.sandboxes.get(third.sandbox_id!)?.adopt).toBe(second.sandbox_id);
+  });
+
+  it("is not taken over by a sandbox that could not be made", async () => {
+    const { id, daemon } = await up();
+    world.driver.crash(daemon.agent.sandbox);
+    await one.deps.due.nudge(id, world.now);
+    await one.loops.runDue();
+    world.driver.beforeCreate = () => Promise.reject(new HangarError("missing_cli", "bubblewrap is not installed"));
+    await one.sessions.open(OWNER, "fix", {});
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({
+      state: "FAILED",
+      status: "bubblewrap is not installed",
+      leftover_sandbox: daemon.agent.sandbox,
+    });
+  });
+
+  it("starts no more by itself when it keeps ending before it is ready", async () => {
+    const { id, daemon } = await up();
+    await daemon.checkpoint("manual");
+    await one.sessions.suspend(OWNER, "fix", { push: false, force: false });
+    await one.loops.runDue();
+    await daemon.freeze();
+    await one.loops.runDue();
+    await one.sessions.send(OWNER, "fix", { message: "go on" });
+    for (let i = 0; i < 10; i++) {
+      world.pass(1);
+      await one.loops.runDue();
+      const { sandbox_id } = await get(id);
+      if (sandbox_id === null) continue;
+      world.driver.crash(sandbox_id);
+      await one.deps.due.nudge(id, world.now);
+      await one.loops.runDue();
+    }
+    expect(await get(id)).toMatchObject({ state: "SUSPENDED", generation: 4, turns: [{ state: "queued" }] });
   });
 
   it("leaves the session FAILED where nothing can be resumed", async () => {

@@ -333,6 +333,15 @@ describe("the end", () => {
     await one.sessions.create(OWNER, { name: "fix" });
   });
 
+  it("ends its event stream", async () => {
+    await up();
+    const following = (async () => {
+      for await (const event of one.sessions.events(OWNER, "fix", "$", new AbortController().signal)) void event;
+    })();
+    await one.sessions.remove(OWNER, "fix", { force: false });
+    await following;
+  });
+
   it("is refused while a turn runs, unless forced", async () => {
     await up();
     await one.sessions.send(OWNER, "fix", { message: "x" });

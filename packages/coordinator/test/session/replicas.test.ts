@@ -181,6 +181,29 @@ it("gives a waiting message to a sandbox once, whoever looks", async () => {
   expect(given).toEqual(["turn"]);
 });
 
+it("looks again at what something happened to while it was looked at", async () => {
+  await one.loops.start();
+  let entered = (): void => {};
+  let go = (): void => {};
+  const inCreate = new Promise<void>((done) => (entered = done));
+  world.driver.beforeCreate = () =>
+    new Promise<void>((done) => {
+      go = done;
+      entered();
+    });
+  const session = await one.sessions.create(OWNER, { name: "fix" });
+  await inCreate;
+  await one.sessions.suspend(OWNER, "fix", { push: false, force: true });
+  // Others are looked at meanwhile.
+  world.driver.beforeCreate = () => Promise.resolve();
+  await one.sessions.create(OWNER, { name: "other" });
+  await expect.poll(() => world.driver.created.length).toBe(1);
+  go();
+  await expect.poll(async () => (await one.sessions.get(OWNER, "fix")).state).toBe("FAILED");
+  await expect.poll(() => world.driver.sandboxes.has(session.sandbox_id!)).toBe(false);
+  await one.loops.stop();
+});
+
 it("takes time limits side by side: one slow checkpoint delays no other", async () => {
   const daemons = new Map<string, Daemon>();
   for (const name of ["a", "b", "c"]) {

@@ -21,7 +21,7 @@ export const ANTHROPIC_USAGE = { input_tokens: 100, output_tokens: 10 } as const
 export const startAnthropic = (port = 0): Promise<StandIn> => startStandIn(handle, port);
 
 /** The conversation in a Messages request. */
-export function saidIn(body: unknown): Said[] {
+function saidIn(body: unknown): Said[] {
   return asArray(asObject(body)["messages"]).flatMap((message): Said[] => {
     const { role, content } = asObject(message);
     if (role !== "user" && role !== "assistant") return [];

@@ -41,7 +41,7 @@ export function answerTo(said: readonly Said[]): Answer {
 }
 
 /** The words that the user messages of a conversation ask to remember, each once. */
-export const remembered = (said: readonly Said[]): string[] => [
+const remembered = (said: readonly Said[]): string[] => [
   ...new Set(said.flatMap((one) => (one.role === "user" ? wordsIn(one.text) : []))),
 ];
 

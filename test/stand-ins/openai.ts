@@ -21,7 +21,7 @@ export const OPENAI_USAGE = { input_tokens: 120, cached_tokens: 20, output_token
 export const startOpenAi = (port = 0): Promise<StandIn> => startStandIn(handle, port);
 
 /** The conversation in a Responses request. */
-export function saidIn(body: unknown): Said[] {
+function saidIn(body: unknown): Said[] {
   return asArray(asObject(body)["input"]).flatMap((item): Said[] => {
     const { type, role, content, output } = asObject(item);
     if (type === "function_call_output" || type === "custom_tool_call_output")

@@ -9,8 +9,8 @@
 import { createHash } from "node:crypto";
 import { HangarError, type SignedUrl } from "@hangar/shared";
 import { AwsClient, AwsV4Signer } from "aws4fetch";
-import { checkKey, checkPrefix } from "./keys.ts";
-import type { ObjectInfo, Store } from "./store.ts";
+import { bucketObjects, objectUrl, type Bucket } from "./bucket.ts";
+import type { Store } from "./store.ts";
 
 export interface S3Options {
   readonly bucket: string;
@@ -28,18 +28,15 @@ export interface S3Credentials {
   readonly sessionToken?: string;
 }
 
-const MAX_READ = 1024 * 1024;
-/** No answer for this long is a failure; moving large bodies is not done here. */
-const TIMEOUT_MS = 30_000;
-
 export function openS3Store(options: S3Options): Store {
-  const base = baseOf(options);
   const client = new AwsClient({ ...options.credentials, region: options.region, service: "s3", retries: 0 });
-  const urlOf = (key: string): URL => {
-    checkKey(key);
-    return new URL(`${base}/${prefixed(options, key)}`);
+  const bucket: Bucket = {
+    name: `s3://${options.bucket}${options.prefix === "" ? "" : `/${options.prefix}`}`,
+    base: baseOf(options),
+    prefix: options.prefix,
+    authorize: async (url, call) => await client.sign(url.toString(), { ...call, aws: { allHeaders: true } }),
+    createHeaders,
   };
-  const call = async (url: URL, init: CallInit = {}): Promise<Response> => await request(client, url, init);
 
   async function sign(
     method: "PUT" | "GET",
@@ -47,7 +44,7 @@ export function openS3Store(options: S3Options): Store {
     headers: Record<string, string>,
     expiresAt: Date,
   ): Promise<SignedUrl> {
-    const url = urlOf(key);
+    const url = objectUrl(bucket, key);
     const seconds = Math.floor((expiresAt.getTime() - Date.now()) / 1000);
     // The protocol knows no URL that has expired already; one that was signed long ago is the same.
     const early = Math.max(0, 1 - seconds);
@@ -70,75 +67,20 @@ export function openS3Store(options: S3Options): Store {
   }
 
   return {
-    name: `s3://${options.bucket}${options.prefix === "" ? "" : `/${options.prefix}`}`,
-
+    ...bucketObjects(bucket),
+    name: bucket.name,
     async signPut(intent, expiresAt) {
-      const headers = {
-        "content-length": String(intent.size),
-        "if-none-match": "*",
-        "x-amz-checksum-sha256": Buffer.from(intent.sha256, "hex").toString("base64"),
-      };
+      const headers = { "content-length": String(intent.size), ...createHeaders(Buffer.from(intent.sha256, "hex")) };
       return await sign("PUT", intent.key, headers, expiresAt);
     },
-
     signGet: async (key, expiresAt) => await sign("GET", key, {}, expiresAt),
-
-    async head(key) {
-      const answer = await call(urlOf(key), { method: "HEAD", headers: { "x-amz-checksum-mode": "ENABLED" } });
-      if (answer.status === 404) return null;
-      await mustBe(answer, 200);
-      const size = Number(answer.headers.get("content-length"));
-      const sha256 = wholeChecksum(answer.headers.get("x-amz-checksum-sha256"));
-      return sha256 === null ? await digestOf(call, urlOf(key), key) : { key, size, sha256 };
-    },
-
-    async read(key) {
-      const answer = await call(urlOf(key));
-      if (answer.status === 404) return null;
-      await mustBe(answer, 200);
-      if (Number(answer.headers.get("content-length")) > MAX_READ) {
-        await answer.body?.cancel();
-        throw new HangarError("internal", `${key} is too large to be read whole`);
-      }
-      return new Uint8Array(await answer.arrayBuffer());
-    },
-
-    async create(key, bytes) {
-      const digest = createHash("sha256").update(bytes).digest();
-      const headers = { "if-none-match": "*", "x-amz-checksum-sha256": digest.toString("base64") };
-      const answer = await call(urlOf(key), { method: "PUT", headers, body: new Uint8Array(bytes) });
-      if (answer.status === 412 || answer.status === 409) {
-        await answer.body?.cancel();
-        throw new HangarError("object_exists");
-      }
-      await mustBe(answer, 200);
-    },
-
-    async *list(prefix) {
-      checkPrefix(prefix);
-      for (let token: string | null = ""; token !== null;) {
-        const url = new URL(base);
-        url.search = new URLSearchParams({
-          "list-type": "2",
-          prefix: prefixed(options, prefix),
-          ...(token && { "continuation-token": token }),
-        }).toString();
-        const answer = await call(url);
-        await mustBe(answer, 200);
-        const text = await answer.text();
-        for (const [, key = ""] of text.matchAll(/<Key>([^<]*)<\/Key>/g)) yield key.slice(prefixed(options, "").length);
-        token = /<IsTruncated>true/.test(text)
-          ? decodeXml(/<NextContinuationToken>([^<]*)</.exec(text)?.[1] ?? "") || null
-          : null;
-      }
-    },
-
-    async delete(key) {
-      const answer = await call(urlOf(key), { method: "DELETE" });
-      if (answer.status !== 404) await mustBe(answer, 204, 200);
-    },
   };
 }
+
+const createHeaders = (sha256: Buffer): Record<string, string> => ({
+  "if-none-match": "*",
+  "x-amz-checksum-sha256": sha256.toString("base64"),
+});
 
 /**
  * Whether the server refuses to overwrite, by trying it on an object of its own; to be asked once, at start.
@@ -164,74 +106,9 @@ export async function probeS3(store: Store): Promise<string[]> {
   return gaps;
 }
 
-interface CallInit {
-  readonly method?: string;
-  readonly headers?: Record<string, string>;
-  readonly body?: Uint8Array<ArrayBuffer>;
-}
-
-async function request(client: AwsClient, url: URL, init: CallInit): Promise<Response> {
-  try {
-    const signed = await client.sign(url.toString(), { ...init, aws: { allHeaders: true } });
-    return await fetch(signed, { redirect: "error", signal: AbortSignal.timeout(TIMEOUT_MS) });
-  } catch (cause) {
-    throw new HangarError("store_unavailable", `The checkpoint store at ${url.host} cannot be reached`, { cause });
-  }
-}
-
-async function mustBe(answer: Response, ...wanted: number[]): Promise<void> {
-  if (wanted.includes(answer.status)) return;
-  const text = (await answer.text().catch(() => "")).slice(0, 2000);
-  const code = /<Code>([A-Za-z]+)<\/Code>/.exec(text)?.[1] ?? "";
-  const said = `HTTP ${answer.status}${code && ` ${code}`}`;
-  if (code === "BadDigest" || code === "XAmzContentChecksumMismatch") throw new HangarError("digest_mismatch");
-  if (answer.status === 403)
-    throw new HangarError(
-      "store_unavailable",
-      `The checkpoint store refuses the coordinator's key (${said}): check its credentials and its rights on the bucket`,
-    );
-  throw new HangarError("store_unavailable", `The checkpoint store failed (${said})`);
-}
-
-/** For servers that keep no SHA-256 of an object: what they give now is hashed. */
-async function digestOf(call: (url: URL) => Promise<Response>, url: URL, key: string): Promise<ObjectInfo | null> {
-  const answer = await call(url);
-  if (answer.status === 404) return null;
-  await mustBe(answer, 200);
-  const hash = createHash("sha256");
-  let size = 0;
-  try {
-    for await (const piece of answer.body ?? []) {
-      hash.update(piece as Uint8Array);
-      size += (piece as Uint8Array).length;
-    }
-  } catch (cause) {
-    throw new HangarError("store_unavailable", "The checkpoint store broke off", { cause });
-  }
-  return { key, size, sha256: hash.digest("hex") };
-}
-
-/** Of the whole object; one of several pieces (it has a `-`) says nothing here. */
-function wholeChecksum(base64: string | null): string | null {
-  if (base64 === null || base64.includes("-")) return null;
-  const bytes = Buffer.from(base64, "base64");
-  return bytes.length === 32 ? bytes.toString("hex") : null;
-}
-
 const baseOf = (options: S3Options): string =>
   options.endpoint === null
     ? `https://${options.bucket}.s3.${options.region}.amazonaws.com`
     : `${options.endpoint.replace(/\/$/, "")}/${options.bucket}`;
 
-const prefixed = (options: S3Options, key: string): string =>
-  options.prefix === "" ? key : `${options.prefix}/${key}`;
-
 const amzDate = (ms: number): string => new Date(ms).toISOString().replace(/[:-]|\.\d{3}/g, "");
-
-const decodeXml = (text: string): string =>
-  text
-    .replaceAll("&lt;", "<")
-    .replaceAll("&gt;", ">")
-    .replaceAll("&quot;", '"')
-    .replaceAll("&#39;", "'")
-    .replaceAll("&amp;", "&");

@@ -1,18 +1,21 @@
-/** Which conversation the sandbox's harness is in, on disk: what a checkpoint records and a terminal resumes. */
+/**
+ * Which conversation the sandbox's harness is in: what a checkpoint records and a terminal resumes. It lies in the home, where
+ * the conversation itself is, so that a sandbox which takes over a leftover folder knows it too.
+ */
 import { join } from "node:path";
 import { HarnessName } from "@hangar/shared";
 import { z } from "zod";
 import { readJson, replaceFile } from "./durable.ts";
 
-const Current = z.strictObject({ harness: HarnessName, session: z.string().nullable() });
+const Current = z.strictObject({ harness: HarnessName, session: z.string().max(200).nullable() });
 export type Current = z.infer<typeof Current>;
 
 export class Conversation {
   readonly #path: string;
   #current: Current | null;
 
-  constructor(state: string) {
-    this.#path = join(state, "conversation.json");
+  constructor(home: string) {
+    this.#path = join(home, ".hangar", "conversation.json");
     this.#current = readJson(this.#path, Current);
   }
 

@@ -17,6 +17,7 @@ import { Conversation } from "./conversation-state.ts";
 import { coordinatorHttp } from "./coordinator-http.ts";
 import type { Coordinator } from "./coordinator-http.ts";
 import { CoordinatorLink } from "./coordinator-link.ts";
+import { isCode } from "./durable.ts";
 import { harnessFor } from "./harness/registry.ts";
 import { Journal } from "./journal.ts";
 import { newLog } from "./log.ts";
@@ -76,7 +77,7 @@ class Daemon {
     this.#coordinator = coordinatorHttp(config.urls, config.token, 3);
     this.#spool = new Spool(config.state, warn);
     this.#journal = new Journal(config.state, warn);
-    this.#conversation = new Conversation(config.state);
+    this.#conversation = new Conversation(config.home);
     this.#tmuxFolder = tmuxFolder(config.state, config.sandbox);
     this.#activity = new ActivityWatch({
       tmuxFolder: this.#tmuxFolder,
@@ -135,7 +136,7 @@ class Daemon {
     const redact = redactor(Object.values(boot.secrets));
     const agent = [process.execPath, process.argv[1] ?? ""];
     const env = await prepareEnvironment({ config, boot, harness, agent, tmuxFolder: this.#tmuxFolder });
-    if (this.#conversation.current === null) {
+    if (this.#conversation.current?.harness !== boot.harness) {
       this.#conversation.set({ harness: boot.harness, session: boot.harness_session });
     }
     const sandbox = makeSandbox({
@@ -193,8 +194,7 @@ class Daemon {
   /** Says so, and stays until the coordinator has heard it. */
   async #startFailed(error: unknown): Promise<void> {
     if (this.#stop.signal.aborted || this.#ending) return;
-    const failure =
-      error instanceof HangarError ? error : new HangarError("internal", oneLine(error), { cause: error });
+    const failure = startFailure(error);
     this.#log.error(`the start failed: ${failure.message}`);
     this.#ready.reject(failure);
     if (failure.code === "stale_generation") return await this.#superseded(null);
@@ -270,6 +270,14 @@ class Daemon {
     for (let wait = 0; wait < 40 && this.#spool.acked < last && this.#link.connected; wait++) await pause(50);
     this.#exit.resolve(0);
   }
+}
+
+function startFailure(error: unknown): HangarError {
+  if (error instanceof HangarError) return error;
+  const full = isCode(error, "ENOSPC") || isCode(error, "EDQUOT");
+  if (full)
+    return new HangarError("disk_full", "The disk of the sandbox is full: make room and open the session again");
+  return new HangarError("internal", oneLine(error), { cause: error });
 }
 
 /** The repo's folder is removed and renamed by its path, so it must lie where the driver says. */

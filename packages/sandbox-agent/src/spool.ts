@@ -28,7 +28,9 @@ export class Spool {
   readonly #file: LineFile;
   readonly #bound: number;
   readonly #warn: (message: string) => void;
+  /** Oldest first; those before `#head` are acknowledged, and are cut off now and then. */
   #kept: Kept[] = [];
+  #head = 0;
   #bytes = 0;
   #acked = 0;
   #last = 0;
@@ -79,9 +81,7 @@ export class Spool {
     if (seq > this.#last) this.#last = seq;
     if (seq <= this.#acked) return;
     this.#acked = seq;
-    const gone = this.#kept.splice(0, this.#indexAfter(seq));
-    for (const kept of gone) this.#bytes -= kept.bytes;
-    this.#garbage += gone.reduce((sum, kept) => sum + kept.bytes, 0);
+    this.#garbage += this.#forget(seq);
     // Rewriting costs what is kept, so it is done when that is little beside what it frees.
     if (this.#garbage > 64 * 1024 + this.#bytes) this.#compact();
     else this.#write({ acked: seq }, false);
@@ -109,9 +109,25 @@ export class Spool {
         this.#keep(parsed.data);
       }
     }
-    const gone = this.#kept.splice(0, this.#indexAfter(this.#acked));
-    for (const kept of gone) this.#bytes -= kept.bytes;
+    this.#forget(this.#acked);
     this.#compact();
+  }
+
+  /** The bytes that this freed. */
+  #forget(seq: number): number {
+    let freed = 0;
+    for (; this.#head < this.#kept.length && this.#kept[this.#head]!.seq <= seq; this.#head++) {
+      freed += this.#kept[this.#head]!.bytes;
+    }
+    this.#bytes -= freed;
+    // Cutting off moves the rest, so it is done when that is little.
+    if (this.#head > this.#kept.length / 2) this.#cut();
+    return freed;
+  }
+
+  #cut(): void {
+    this.#kept = this.#kept.slice(this.#head);
+    this.#head = 0;
   }
 
   #keep(spooled: Spooled): void {
@@ -121,6 +137,7 @@ export class Spool {
   }
 
   #shed(): void {
+    this.#cut();
     let dropped = 0;
     let newest: Kept | null = null;
     const goal = this.#bound * 0.75;
@@ -148,7 +165,7 @@ export class Spool {
   #compact(): void {
     try {
       this.#file.rewrite([
-        { acked: Math.max(this.#acked, this.#kept.length === 0 ? this.#last : 0) },
+        { acked: Math.max(this.#acked, this.#head === this.#kept.length ? this.#last : 0) },
         ...this.#lines(),
       ]);
       this.#garbage = 0;
@@ -158,7 +175,10 @@ export class Spool {
   }
 
   *#lines(): Generator<Spooled> {
-    for (const { seq, event } of this.#kept) yield { seq, event };
+    for (let at = this.#head; at < this.#kept.length; at++) {
+      const { seq, event } = this.#kept[at]!;
+      yield { seq, event };
+    }
   }
 
   #write(line: unknown, sync: boolean): void {
@@ -170,7 +190,7 @@ export class Spool {
   }
 
   #indexAfter(seq: number): number {
-    let low = 0;
+    let low = this.#head;
     let high = this.#kept.length;
     while (low < high) {
       const middle = (low + high) >> 1;

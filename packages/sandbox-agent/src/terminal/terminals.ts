@@ -5,6 +5,7 @@ import { HangarError } from "@hangar/shared";
 import type { AgentCommand } from "@hangar/shared";
 import type { ActivityWatch } from "../activity.ts";
 import type { Conversation } from "../conversation-state.ts";
+import { requireProgram } from "../harness/find-program.ts";
 import type { Harness } from "../harness/harness.ts";
 import { shellQuote } from "../sandbox-env.ts";
 import { openTerminal } from "./terminal.ts";
@@ -109,9 +110,11 @@ export class Terminals {
       throw new HangarError("wrong_state", "A turn is running in this conversation: wait for it, or cancel it");
     }
     const place = { home, cwd, env: this.#env };
+    await requireProgram(harness, this.#env);
     await harness.seed(place);
     const known = conversation.current?.harness === harness.name ? conversation.current.session : null;
-    const there = known !== null && (await harness.transcript(place, known)) !== null;
+    const valid = known !== null && harness.supportsResume && harness.validConversation(known);
+    const there = valid && (await harness.transcript(place, known)) !== null;
     const fresh = there ? null : harness.newConversation();
     if (there) await harness.relocate(place, known);
     const command = await harness.interactive({ ...place, model, resume: there ? known : null, fresh });

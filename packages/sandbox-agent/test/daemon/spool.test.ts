@@ -77,6 +77,17 @@ test("over its bound the oldest output goes and says so; lifecycle events stay",
   expect(textsOf(new Spool(folder, unexpected))).toEqual(texts);
 });
 
+test("acknowledged one by one, each is gone and the rest stays", () => {
+  const spool = new Spool(folder, unexpected);
+  for (let i = 1; i <= 50; i++) spool.add(notice(String(i)));
+  for (let i = 1; i <= 50; i++) {
+    expect(spool.after(i - 1, 1)).toEqual([{ seq: i, event: notice(String(i)) }]);
+    spool.ack(i);
+    expect(textsOf(spool)).toHaveLength(50 - i);
+  }
+  expect(spool.add(notice("51"))).toBe(51);
+});
+
 test("the file does not grow with what was acknowledged", () => {
   const spool = new Spool(folder, unexpected);
   for (let i = 0; i < 2000; i++) spool.ack(spool.add(output("x".repeat(500))));

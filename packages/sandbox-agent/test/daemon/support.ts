@@ -80,8 +80,18 @@ export class TestSandbox {
   async destroy(): Promise<void> {
     this.kill("SIGKILL");
     await this.ended();
-    for (const pid of this.processes()) process.kill(pid, "SIGKILL");
+    this.killLeftovers();
     rmSync(this.root, { recursive: true, force: true, maxRetries: 5 });
+  }
+
+  killLeftovers(): void {
+    for (const pid of this.processes()) {
+      try {
+        process.kill(pid, "SIGKILL");
+      } catch {
+        // it ended by itself meanwhile
+      }
+    }
   }
 
   /** What carries this sandbox's mark and still runs. */
@@ -176,7 +186,7 @@ export async function stage(change: Partial<BootSpec> = {}): Promise<Stage> {
       const last = all.at(-1)!;
       last.kill("SIGKILL");
       await last.ended();
-      for (const pid of last.processes()) process.kill(pid, "SIGKILL");
+      last.killLeftovers();
       rmSync(workspace, { recursive: true, force: true });
       const generation = coordinator.boot.generation + 1;
       coordinator.nextSandbox({

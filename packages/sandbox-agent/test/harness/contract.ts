@@ -189,22 +189,18 @@ export function harnessContract(rig: Rig): void {
   });
 
   describe("stopped while a tool runs, it leaves no process and goes on later", () => {
-    test.each(["cancelled", "interrupted", "timeout"] as const)("%s", async (reason) => {
+    test.each(["cancelled", "interrupted"] as const)("%s", async (reason) => {
       await using sandbox = await makeSandbox();
       const id = (await tell(sandbox, "remember pumice")).result.harness_session ?? "";
       const stop = new AbortController();
       const mark = `sleep 300 # ${id}`;
       // One that ignores SIGTERM and has left its parent and its session; one that the shell waits for.
       const tool = `( setsid perl -e '$SIG{TERM}="IGNORE"; ${mark}' & ) ; perl -e '${mark}'; echo over`;
-      const timeoutSeconds = reason === "timeout" ? 4 : null;
-      const turn = tell(sandbox, `run: ${tool}`, { harnessSession: id, signal: stop.signal, timeoutSeconds });
+      const turn = tell(sandbox, `run: ${tool}`, { harnessSession: id, signal: stop.signal });
       await eventually(async () => (await running(mark)).length >= 2);
-      if (reason !== "timeout") stop.abort(reason);
+      stop.abort(reason);
       const { result } = await turn;
-      const state = reason === "timeout" ? "failed" : reason;
-      expect(result).toMatchObject({ state, harness_session: id, conversation_lost: false });
-      if (reason === "timeout") expect(result.error).toContain("longer than 4 s");
-      else expect(result.error).toBeNull();
+      expect(result).toMatchObject({ state: reason, error: null, harness_session: id, conversation_lost: false });
       expect(await running(mark)).toEqual([]);
       const next = await tell(sandbox, RECALL, { harnessSession: id });
       expect(next.result).toMatchObject({

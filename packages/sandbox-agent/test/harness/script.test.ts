@@ -144,6 +144,18 @@ test("stopping ends what left the group, what ignores SIGTERM and what was orpha
   expect(next.result.summary).toBe("2");
 });
 
+test("a turn over its time is ended with everything it started", async () => {
+  await using sandbox = await makeSandbox();
+  const mark = `over-time-${process.pid}`;
+  const { result } = await tell(sandbox, `( setsid perl -e 'sleep 300 # ${mark}' & )\nsleep 300`, {
+    timeoutSeconds: 1,
+  });
+  expect(result).toMatchObject({ state: "failed", conversation_lost: false });
+  expect(result.error).toContain("longer than 1 s");
+  expect(await running(`sleep 300 # ${mark}`)).toEqual([]);
+  expect((await tell(sandbox, "echo on", { harnessSession: result.harness_session })).result.summary).toBe("on");
+});
+
 test("stopped before it starts, nothing runs", async () => {
   await using sandbox = await makeSandbox();
   const signal = AbortSignal.abort("interrupted");

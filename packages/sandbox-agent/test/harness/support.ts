@@ -1,12 +1,13 @@
 /** A home and a workspace of their own for harness tests, and a turn with everything that it said. */
 import { execFile } from "node:child_process";
+import { randomUUID } from "node:crypto";
 import { mkdir, mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import type { TurnOutput, TurnResult } from "@hangar/shared";
 import type { Command, Harness } from "../../src/harness/harness.ts";
-import { allProcesses } from "../../src/harness/processes.ts";
+import { allProcesses, stopProcesses } from "../../src/harness/processes.ts";
 import { runTurn, type TurnInput } from "../../src/harness/run-turn.ts";
 
 export interface Sandbox extends AsyncDisposable {
@@ -64,14 +65,14 @@ export async function running(text: string): Promise<number[]> {
   return all.flatMap(({ pid }, index) => (lines[index]?.replaceAll("\0", " ").includes(text) === true ? [pid] : []));
 }
 
-/** Calls `look` until it answers something true, for at most ten seconds. */
+/** Calls `look` until it answers something true, for at most half a minute. */
 export async function eventually<T>(look: () => Promise<T | false | null>): Promise<T> {
-  for (let tries = 0; tries < 200; tries += 1) {
+  for (let tries = 0; tries < 600; tries += 1) {
     const found = await look();
     if (found !== false && found !== null) return found;
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
-  throw new Error("it did not come about within ten seconds");
+  throw new Error("it did not come about within half a minute");
 }
 
 export interface Terminal extends AsyncDisposable {
@@ -82,11 +83,15 @@ export interface Terminal extends AsyncDisposable {
 /** Runs a command in a tmux of its own. */
 export async function inTerminal(command: Command, { home, cwd }: Sandbox): Promise<Terminal> {
   const socket = join(home, "tmux");
+  const mark = randomUUID();
   const tmux = (...args: string[]): Promise<{ stdout: string }> =>
-    promisify(execFile)("tmux", ["-S", socket, ...args], { env: { ...command.env } });
+    promisify(execFile)("tmux", ["-S", socket, ...args], { env: { ...command.env, TERMINAL_MARK: mark } });
   await tmux("-f", "/dev/null", "new-session", "-d", "-x", "120", "-y", "40", "-c", cwd, "--", ...command.argv);
   return {
     screen: async () => (await tmux("capture-pane", "-p")).stdout,
-    [Symbol.asyncDispose]: async () => void (await tmux("kill-server").catch(() => undefined)),
+    // The server too; and when it is over nothing writes into the home any more.
+    [Symbol.asyncDispose]: async () => {
+      await stopProcesses({ leader: null, mark: `TERMINAL_MARK=${mark}`, graceMs: 2000 });
+    },
   };
 }

@@ -13,11 +13,12 @@ export function idleMove(
   settings: Pick<Settings, "left_out_hold_hours" | "use_keeps_awake_seconds">,
 ): Move | null {
   if (!record.connected || awakeBy(record, now, settings).length > 0 || now < record.freeze_not_before) return null;
-  const quiet = now - Date.parse(record.last_active_at);
+  // What the daemon said last, for a report from before the limit does not know what began since.
+  const quiet = Math.min(record.seen_at, now) - Date.parse(record.last_active_at);
   const automatic = { push: false, force: false, auto: true } as const;
 
   const expires = record.expires_at === null ? null : Date.parse(record.expires_at);
-  if (expires !== null && now >= expires) {
+  if (expires !== null && record.seen_at >= expires) {
     const why = `Suspended at its time limit of ${minutes(record.ttl_minutes)}`;
     return startSuspend(record, now, { ...automatic, reason: "destroy", why });
   }

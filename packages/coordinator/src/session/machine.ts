@@ -101,7 +101,7 @@ export const MINUTE = 60_000;
 export const expiry = (ttlMinutes: number, now: number): string | null =>
   ttlMinutes > 0 ? iso(now + ttlMinutes * MINUTE) : null;
 
-const NO_ACTIVITY: Activity = { turn_running: false, terminals_open: 0, tmux_clients: 0, last_used_at: null };
+export const NO_ACTIVITY: Activity = { turn_running: false, terminals_open: 0, tmux_clients: 0, last_used_at: null };
 
 /** What keeps it awake: what its daemon reports, and uses through Hangar that the daemon has not reported yet. */
 export function awakeBy(

@@ -2,7 +2,7 @@
 import { ExecRequest, ExecResult, HangarError, newCommandId } from "@hangar/shared";
 import type { z } from "zod";
 import { ask } from "./ask.ts";
-import { expiry, isLive, iso } from "./machine.ts";
+import { expiry, isLive, iso, NO_ACTIVITY } from "./machine.ts";
 import type { Deps } from "./ports.ts";
 import type { SessionRecord } from "./record.ts";
 
@@ -39,6 +39,14 @@ export async function openTerminal(
 ): Promise<void> {
   await touch(deps, record);
   await ask(deps, record, newCommandId(), 60, { kind: "terminal", ...input }, signal);
+  await countTerminal(deps, record);
+}
+
+/** It counts from now on; the daemon's next report says how many there are. */
+async function countTerminal(deps: Deps, { id, generation }: SessionRecord): Promise<void> {
+  const activity = (await deps.sessions.get(id))?.activity ?? NO_ACTIVITY;
+  const terminals_open = Math.max(activity.terminals_open, 1);
+  await deps.sessions.change(id, { generation }, { quiet: true, set: { activity: { ...activity, terminals_open } } });
 }
 
 /** It stays awake for a while, and its time limit moves. */

@@ -55,6 +55,29 @@ describe("idle", () => {
     expect(Date.parse(session.expires_at!)).toBe(world.now + 1440 * 60_000);
   });
 
+  it("counts a terminal from when it is opened, before the daemon reports it", async () => {
+    const { id, daemon } = await up("fix", { idle_minutes: 1 });
+    const opening = one.sessions.openTerminal(OWNER, "fix", { what: "shell", cols: 80, rows: 24, url: "ws://x" });
+    const { id: command } = await daemon.command("terminal");
+    await daemon.answer(command, {});
+    await opening;
+    world.pass(2);
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "IDLE", kept_awake_by: ["1 open terminal"] });
+  });
+
+  it("is not decided on a report from before the limit", async () => {
+    const { id, daemon } = await up("fix", { idle_minutes: 2 });
+    world.pass(1);
+    await daemon.heartbeat();
+    world.pass(1.5);
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "IDLE" });
+    await daemon.heartbeat({ tmux_clients: 1 });
+    await one.loops.runDue();
+    expect(await get(id)).toMatchObject({ state: "IDLE" });
+  });
+
   it("is put off by a use for 90 seconds", async () => {
     const { id, daemon } = await up("fix", { idle_minutes: 10 });
     await one.sessions.touch(OWNER, "fix");

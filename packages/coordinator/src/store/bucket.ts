@@ -21,10 +21,13 @@ export interface Bucket {
   readonly prefix: string;
   /** Gives a request its authority. */
   authorize(url: URL, call: Call): Promise<Request>;
+  /** The header of an answer that changes whenever an object of that name does. */
+  readonly versionHeader: string;
   /** Headers that make a PUT create-only, and its digest checked where the server can. */
   createHeaders(sha256: Buffer): Readonly<Record<string, string>>;
 }
 
+const MOST_DIGESTS = 20_000;
 const MAX_READ = 1024 * 1024;
 /** No answer for this long is a failure; moving large bodies is not done here. */
 const TIMEOUT_MS = 30_000;
@@ -36,6 +39,8 @@ export const objectUrl = (bucket: Bucket, key: string): URL => {
 
 export function bucketObjects(bucket: Bucket): Omit<Store, "name" | "signPut" | "signGet"> {
   const call = async (url: URL, call: Call = {}): Promise<Response> => await send(bucket, url, call);
+  /** Of objects for which the server keeps none, as long as they are the same. */
+  const digests = new Map<string, ObjectInfo>();
   return {
     async head(key) {
       const answer = await call(objectUrl(bucket, key), {
@@ -46,7 +51,14 @@ export function bucketObjects(bucket: Bucket): Omit<Store, "name" | "signPut" | 
       await mustBe(answer, 200);
       const size = Number(answer.headers.get("content-length"));
       const sha256 = wholeChecksum(answer.headers.get("x-amz-checksum-sha256"));
-      return sha256 === null ? await digestOf(call, objectUrl(bucket, key), key) : { key, size, sha256 };
+      if (sha256 !== null) return { key, size, sha256 };
+      const version = `${key} ${answer.headers.get(bucket.versionHeader)}`;
+      const known = digests.get(version);
+      if (known) return known;
+      const info = await digestOf(call, objectUrl(bucket, key), key);
+      if (digests.size >= MOST_DIGESTS) digests.delete(digests.keys().next().value ?? "");
+      if (info) digests.set(version, info);
+      return info;
     },
 
     async read(key) {

@@ -35,6 +35,7 @@ export function openS3Store(options: S3Options): Store {
     base: baseOf(options),
     prefix: options.prefix,
     authorize: async (url, call) => await client.sign(url.toString(), { ...call, aws: { allHeaders: true } }),
+    versionHeader: "etag",
     createHeaders,
   };
 

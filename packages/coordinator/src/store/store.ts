@@ -1,5 +1,5 @@
 /**
- * The checkpoint store port. Adapters: `volume.ts` here; gs:// and s3:// later. One contract suite runs over all.
+ * The checkpoint store port. Adapters: `volume.ts`, `s3.ts`, `gcs.ts`. One contract suite runs over all.
  *
  * Keys are `/`-separated, each piece of [A-Za-z0-9._-], none `.` or `..`: `sessions/<session>/<checkpoint>/<file>`.
  * Objects are written once and never changed. Every call may be retried by its caller and called twice; none retries

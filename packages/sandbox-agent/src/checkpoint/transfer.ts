@@ -59,6 +59,8 @@ export async function upload(
       throw cause;
     });
     if (answer.status >= 200 && answer.status < 300) return { verified: true };
+    // Amazon's word for two uploads of one name at the same moment: which of them won is known next time.
+    if (/<Code>ConditionalRequestConflict</.test(answer.body)) throw new Retry("two uploads at once");
     if (answer.status === 409 || answer.status === 412) {
       if (answer.etag === expected.sha256) return { verified: true };
       if (answer.etag === null && answerLost) return { verified: false };

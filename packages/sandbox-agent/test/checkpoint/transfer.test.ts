@@ -62,6 +62,11 @@ describe("upload", () => {
     expect(store.seen).toHaveLength(3);
   });
 
+  it("tries again when Amazon says that two uploads of one name met", async () => {
+    store.faults.push(status(409, {}, "<Error><Code>ConditionalRequestConflict</Code></Error>"));
+    expect(await send()).toEqual({ verified: true });
+  });
+
   it("tries again after a reset", async () => {
     store.faults.push(reset, reset);
     expect(await send()).toEqual({ verified: true });

@@ -37,7 +37,7 @@ export class Bench {
   }
 }
 
-export const MTIME = 1_700_000_000;
+const MTIME = 1_700_000_000;
 export const raw = (text: string): Buffer => Buffer.from(text, "latin1");
 export function file(path: string | Buffer, bytes: Buffer | string, more: Partial<ArchiveEntry> = {}): ArchiveEntry {
   const content = Buffer.from(bytes);

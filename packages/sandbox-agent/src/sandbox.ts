@@ -73,9 +73,10 @@ export function makeSandbox(input: SandboxInput): Sandbox & { readonly workspace
     log,
     conversation,
     place: () => ({ cwd: boot.cwd, env }),
-    checkpoint: (turn) =>
+    // A turn that ran has a checkpoint of its own, also where one at an interval was just ahead of it.
+    checkpoint: (turn, ran) =>
       freezer.running ??
-      checkpointer.take({ reason: "turn", ifChanged: true, turn, patienceMs: 120_000, waitForLink: true }),
+      checkpointer.take({ reason: "turn", ifChanged: !ran, turn, patienceMs: 120_000, waitForLink: true }),
     onChange: input.onChange,
   });
   const terminals = new Terminals({

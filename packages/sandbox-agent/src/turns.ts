@@ -25,8 +25,8 @@ export interface TurnsOptions {
   readonly conversation: Conversation;
   /** After the workspace is ready. */
   readonly place: () => { cwd: string; env: Environment };
-  /** The checkpoint that follows a turn. Never rejects. */
-  readonly checkpoint: (turn: string) => Promise<CheckpointOutcome>;
+  /** The checkpoint that follows a turn; `ran`: its harness did, and did not fail before. Never rejects. */
+  readonly checkpoint: (turn: string, ran: boolean) => Promise<CheckpointOutcome>;
   /** A turn began or ended. */
   readonly onChange: () => void;
 }
@@ -48,7 +48,7 @@ interface Running {
   readonly turn: string;
   readonly stop: AbortController;
   /** The harness has ended and `turn_finished` is said. */
-  readonly finished: Promise<void>;
+  readonly finished: Promise<unknown>;
   readonly settled: Promise<void>;
 }
 
@@ -92,7 +92,7 @@ export class Turns {
     this.#options.onChange();
     const stop = new AbortController();
     const finished = this.#run(command, stop.signal);
-    const settled = finished.then(() => this.#settle(command.turn));
+    const settled = finished.then((ran) => this.#settle(command.turn, ran));
     this.#running = { turn: command.turn, stop, finished, settled };
   }
 
@@ -131,7 +131,7 @@ export class Turns {
     } else if (!said) {
       this.#emit({ type: "turn_finished", turn: stage.turn, at: stage.at, result: stage.result });
     }
-    const settled = this.#settle(stage.turn);
+    const settled = this.#settle(stage.turn, stage.stage === "finished" || stage.pid !== null);
     this.#running = { turn: stage.turn, stop: new AbortController(), finished: Promise.resolve(), settled };
   }
 
@@ -148,9 +148,11 @@ export class Turns {
     }
   }
 
-  async #run(command: TurnCommand, signal: AbortSignal): Promise<void> {
+  /** Whether the harness ran. */
+  async #run(command: TurnCommand, signal: AbortSignal): Promise<boolean> {
     const { spool, conversation, place, home } = this.#options;
     let result: TurnResult;
+    let ran = false;
     try {
       const harness = harnessFor(command.harness);
       result = await runTurn({
@@ -166,15 +168,19 @@ export class Turns {
         signal,
         onOutput: (output) => spool.add({ type: "turn_output", turn: command.turn, output }),
         onConversation: (session) => conversation.set({ harness: command.harness, session }),
-        onStarted: (pid) => this.#save({ stage: "running", turn: command.turn, seq: 0, pid }),
+        onStarted: (pid) => {
+          ran = true;
+          this.#save({ stage: "running", turn: command.turn, seq: 0, pid });
+        },
       });
+      conversation.set({ harness: command.harness, session: result.harness_session });
     } catch (error) {
       result = { ...interrupted(command.harness_session), state: "failed", error: oneLine(error) };
     }
-    conversation.set({ harness: command.harness, session: result.harness_session });
     this.#harnessRuns = false;
     this.#finish(command.turn, result);
     this.#options.onChange();
+    return ran;
   }
 
   #finish(turn: string, result: TurnResult): void {
@@ -183,8 +189,8 @@ export class Turns {
     this.#emit({ type: "turn_finished", turn, at, result });
   }
 
-  async #settle(turn: string): Promise<void> {
-    const outcome = await this.#options.checkpoint(turn);
+  async #settle(turn: string, ran: boolean): Promise<void> {
+    const outcome = await this.#options.checkpoint(turn, ran);
     const checkpoint = outcome.outcome === "committed" ? outcome.checkpoint : null;
     const error = outcome.outcome === "failed" ? outcome.error : null;
     this.#save({ stage: "settled", turn, seq: this.#options.spool.next, checkpoint, error });

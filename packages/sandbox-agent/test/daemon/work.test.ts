@@ -37,6 +37,20 @@ test("a turn runs, tells what it says, and ends with a committed checkpoint", as
   expect(order).toEqual(["turn_started", "turn_finished", "turn_settled"]);
 });
 
+test("a turn whose harness could not run leaves no checkpoint", async () => {
+  const { coordinator, sandbox } = await stage();
+  sandbox.start();
+  await coordinator.ready();
+  await coordinator.command({ kind: "checkpoint", reason: "manual", if_changed: false });
+  await coordinator.command(turn("echo no", { harness: "no-such-harness" }));
+  const { result } = await coordinator.event("turn_finished");
+  expect(result).toMatchObject({
+    state: "failed",
+    error: expect.stringContaining('no harness "no-such-harness"') as string,
+  });
+  expect(await coordinator.event("turn_settled")).toMatchObject({ checkpoint: null, error: null });
+});
+
 test("what was frozen is there again in the next sandbox: commit, staged, unstaged, untracked and conversation", async () => {
   const { coordinator, sandbox, next } = await stage();
   sandbox.start();

@@ -40,7 +40,10 @@ export async function restoreConversations(
   options: RestoreConversationOptions,
 ): Promise<{ paths: Buffer[] }> {
   for (const file of record.files) checkPath(file);
-  const stage = mkdtempSync(`${home}/.hangar-restore-`);
+  // One that a kill cut off left its folder behind.
+  for (const name of readdirSync(home))
+    if (name.startsWith(STAGE)) rmSync(`${home}/${name}`, { recursive: true, force: true });
+  const stage = mkdtempSync(`${home}/${STAGE}`);
   try {
     for (const part of record.parts) await unpack(stage, record, part, options);
     for (const file of record.files) await checkFile(stage, file);
@@ -50,6 +53,8 @@ export async function restoreConversations(
     rmSync(stage, { recursive: true, force: true });
   }
 }
+
+const STAGE = ".hangar-restore-";
 
 /** Nothing outside the conversation folders is written, whatever a record says. */
 function checkPath(file: RecordedFile): void {

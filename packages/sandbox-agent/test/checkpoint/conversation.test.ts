@@ -295,6 +295,7 @@ describe("restoring", () => {
     const home = join(homes.folder, "other-home");
     await mkdir(join(home, SLUG), { recursive: true });
     await writeFile(join(home, SLUG, "another.jsonl"), "another");
+    await mkdir(join(home, ".hangar-restore-AbCdEf"));
     await homes.restore(record, home);
     const restored = await stat(join(home, TRANSCRIPT));
     expect(restored.mode & 0o777).toBe(0o600);

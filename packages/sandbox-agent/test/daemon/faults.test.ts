@@ -164,3 +164,23 @@ test("several URLs are tried in turn", async () => {
   await coordinator.ready();
   expect(await coordinator.command(exec("true"))).toMatchObject({ ok: true });
 });
+
+test("on a full disk it says so, loses no event and goes on once there is room", async () => {
+  const { coordinator, sandbox } = await stage();
+  sandbox.start({ stateBytes: 8 * 1024 * 1024 });
+  await coordinator.ready();
+  const fill = join(sandbox.state, "fill");
+  await coordinator.command(exec("sh", "-c", `head -c 100000000 /dev/zero > ${fill}`));
+  await coordinator.command(turn("echo worked; echo a > a.txt"));
+  expect((await coordinator.event("turn_finished")).result).toMatchObject({ state: "done" });
+  const settled = await coordinator.event("turn_settled");
+  expect(settled.checkpoint).toBeNull();
+  expect(settled.error).toMatch(/disk .*full/i);
+  expect(texts(coordinator.events)).toContain("worked");
+  const frozen = await coordinator.command({ kind: "freeze", reason: "suspend", push: false });
+  expect(frozen).toMatchObject({ ok: true, value: { outcome: "failed", code: "disk_full" } });
+  await coordinator.command(exec("rm", fill));
+  const again = await coordinator.command({ kind: "freeze", reason: "suspend", push: false });
+  expect(again).toMatchObject({ ok: true, value: { outcome: "committed" } });
+  expect(coordinator.events.filter(({ type }) => type === "turn_finished")).toHaveLength(1);
+});

@@ -56,12 +56,18 @@ export class TestSandbox {
     };
   }
 
-  /** `namespace`: in a process namespace of its own, as the local driver does it. */
-  start({ namespace = false } = {}): void {
+  /**
+   * `namespace`: in a process namespace of its own, as the local driver does it. `stateBytes`: that, and with a state folder on
+   * a disk of this size.
+   */
+  start({ namespace = false, stateBytes = 0 } = {}): void {
     const log = openSync(this.log, "a");
     const daemon = [process.execPath, MAIN, "run"];
-    const bubblewrap = ["bwrap", "--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "--die-with-parent", "--"];
-    const [program, ...args] = namespace ? [...bubblewrap, "sh", "-c", '"$0" "$@"; exit $?', ...daemon] : daemon;
+    const bubblewrap = ["bwrap", "--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "--die-with-parent"];
+    if (stateBytes > 0) bubblewrap.push("--size", String(stateBytes), "--tmpfs", this.state);
+    bubblewrap.push("--");
+    const [program, ...args] =
+      namespace || stateBytes > 0 ? [...bubblewrap, "sh", "-c", '"$0" "$@"; exit $?', ...daemon] : daemon;
     this.#child = spawn(program!, args, { cwd: this.root, env: this.env, detached: true, stdio: ["ignore", log, log] });
     closeSync(log);
   }

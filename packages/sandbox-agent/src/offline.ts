@@ -1,11 +1,28 @@
 /** `hangar-agent snapshot` and `restore`: checkpoints between folders, by the daemon's own engine. One JSON report on stdout. */
-import { copyFileSync, existsSync, linkSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from "node:fs";
+import {
+  copyFileSync,
+  existsSync,
+  linkSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, dirname, join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { CheckpointReason, HangarError, newCheckpointId } from "@hangar/shared";
 import { parentFrom, readChannels, readDocument } from "./checkpoint/decode.ts";
-import { createCheckpoint, createMemory, DEFAULT_LIMITS, META_FILE, parseMeta, restoreCheckpoint } from "./checkpoint/engine.ts";
+import {
+  createCheckpoint,
+  createMemory,
+  DEFAULT_LIMITS,
+  META_FILE,
+  parseMeta,
+  restoreCheckpoint,
+} from "./checkpoint/engine.ts";
 import type { Meta, ParentState, SnapshotReport, Workspace } from "./checkpoint/engine.ts";
 import { openMeta, Spool } from "./checkpoint/spool.ts";
 
@@ -34,7 +51,8 @@ export async function snapshot(argv: readonly string[]): Promise<number> {
     reason: { type: "string", default: "manual" },
   } as const);
   const out = resolve(need(values.out, "--out", SNAPSHOT_USAGE));
-  if (existsSync(out) && readdirSync(out).length > 0) throw usage(`${out} is not empty: name a new folder`, SNAPSHOT_USAGE);
+  if (existsSync(out) && readdirSync(out).length > 0)
+    throw usage(`${out} is not empty: name a new folder`, SNAPSHOT_USAGE);
   const reason = CheckpointReason.safeParse(values.reason);
   if (!reason.success) throw usage(`--reason is one of ${CheckpointReason.options.join(", ")}`, SNAPSHOT_USAGE);
   return await withScratch(out, async (scratch) => {
@@ -43,7 +61,8 @@ export async function snapshot(argv: readonly string[]): Promise<number> {
       keepIgnored: values["keep-ignored"] ?? [],
       baseBranch: values["base-branch"] ?? null,
     };
-    const parent = values.parent === undefined ? null : await readParent(resolve(values.parent), values.identity, scratch);
+    const parent =
+      values.parent === undefined ? null : await readParent(resolve(values.parent), values.identity, scratch);
     const made = join(scratch, "made");
     const result = await createCheckpoint(ws, {
       checkpoint: newCheckpointId(Date.now()),
@@ -67,7 +86,8 @@ export async function snapshot(argv: readonly string[]): Promise<number> {
     }
     mkdirSync(out, { recursive: true });
     const fresh = new Set(result.made.objects.map(({ file }) => file));
-    for (const { file } of result.made.parts) if (!fresh.has(file) && parent) share(join(parent.folder, file), join(out, file));
+    for (const { file } of result.made.parts)
+      if (!fresh.has(file) && parent) share(join(parent.folder, file), join(out, file));
     for (const { path, file } of result.made.objects) share(path, join(out, file));
     // The meta last: a folder without it is no checkpoint.
     share(join(made, result.made.metaObject.file), join(out, result.made.metaObject.file));
@@ -99,12 +119,20 @@ export async function restore(argv: readonly string[]): Promise<number> {
     print(restored.report);
     if (restored.report.verified) return 0;
     const { differs } = restored.report;
-    console.error(`hangar-agent: the restored workspace differs from the checkpoint: ${differs.slice(0, 3).join("; ")}`);
+    console.error(
+      `hangar-agent: the restored workspace differs from the checkpoint: ${differs.slice(0, 3).join("; ")}`,
+    );
     return 1;
   });
 }
 
-function workspaceOf(repo: string | undefined, home: string | undefined, harness: string, scratch: string, text: string): Workspace {
+function workspaceOf(
+  repo: string | undefined,
+  home: string | undefined,
+  harness: string,
+  scratch: string,
+  text: string,
+): Workspace {
   return {
     repo: real(resolve(need(repo, "--repo", text))),
     home: real(resolve(need(home, "--home", text))),
@@ -139,7 +167,8 @@ async function readParent(
 }
 
 function readMeta(folder: string): Buffer {
-  for (const file of [META_FILE, `${META_FILE}.age`]) if (existsSync(join(folder, file))) return readFileSync(join(folder, file));
+  for (const file of [META_FILE, `${META_FILE}.age`])
+    if (existsSync(join(folder, file))) return readFileSync(join(folder, file));
   throw new HangarError("checkpoint_not_found", `${folder} holds no checkpoint (no ${META_FILE})`);
 }
 
@@ -184,7 +213,10 @@ function share(from: string, to: string): void {
   }
 }
 
-const unchangedReport = (result: { checkpoint: string; fingerprint: string }, meta: Meta | undefined): SnapshotReport => ({
+const unchangedReport = (
+  result: { checkpoint: string; fingerprint: string },
+  meta: Meta | undefined,
+): SnapshotReport => ({
   outcome: "unchanged",
   checkpoint: result.checkpoint,
   fingerprint: result.fingerprint,

@@ -4,7 +4,16 @@
  * repository for what no ref names, and lists what the receiver must have by its own lights.
  */
 import { createHash } from "node:crypto";
-import { createReadStream, createWriteStream, mkdirSync, openSync, readSync, closeSync, statSync, writeFileSync } from "node:fs";
+import {
+  createReadStream,
+  createWriteStream,
+  mkdirSync,
+  openSync,
+  readSync,
+  closeSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { spawn } from "node:child_process";
 import { finished } from "node:stream/promises";
 import { deflateSync } from "node:zlib";
@@ -40,7 +49,11 @@ export interface Found {
 }
 
 /** Which of these names (whole ids or the beginnings of some) are objects here. */
-export async function lookUp(scratch: Scratch, names: readonly string[], signal?: AbortSignal): Promise<Map<string, Found>> {
+export async function lookUp(
+  scratch: Scratch,
+  names: readonly string[],
+  signal?: AbortSignal,
+): Promise<Map<string, Found>> {
   const found = new Map<string, Found>();
   if (names.length === 0) return found;
   const output = await git(["cat-file", "--batch-check=%(objectname) %(objecttype)", "--buffer"], {
@@ -52,7 +65,8 @@ export async function lookUp(scratch: Scratch, names: readonly string[], signal?
   for (const [i, line] of output.toString("latin1").split("\n").entries()) {
     const [oid = "", type = ""] = line.split(" ");
     const asked = names[i];
-    if (asked !== undefined && /^(?:commit|tree|blob|tag)$/.test(type)) found.set(asked, { oid, type: type as Found["type"] });
+    if (asked !== undefined && /^(?:commit|tree|blob|tag)$/.test(type))
+      found.set(asked, { oid, type: type as Found["type"] });
   }
   return found;
 }
@@ -70,7 +84,10 @@ export function pinCommit(scratch: Scratch, format: Format, objects: readonly Fo
   for (const { oid, type } of all) {
     if (type !== "tree" && type !== "blob") continue;
     const mode = type === "tree" ? "40000" : "100644";
-    rows.push({ name: type === "tree" ? `${oid}/` : oid, row: Buffer.concat([Buffer.from(`${mode} ${oid}\0`), Buffer.from(oid, "hex")]) });
+    rows.push({
+      name: type === "tree" ? `${oid}/` : oid,
+      row: Buffer.concat([Buffer.from(`${mode} ${oid}\0`), Buffer.from(oid, "hex")]),
+    });
   }
   rows.sort((a, b) => (a.name < b.name ? -1 : 1));
   const tree = writeLoose(scratch, format, "tree", Buffer.concat(rows.map(({ row }) => row)));
@@ -150,7 +167,9 @@ export async function writeBundle(
   let stderr = "";
   child.stderr.on("data", (chunk: Buffer) => (stderr += stderr.length < 8192 ? chunk.toString("utf8") : ""));
   child.stdin.on("error", () => {});
-  child.stdin.end(`${[...plan.heads.map(([, oid]) => oid), ...plan.prerequisites.map((oid) => `^${oid}`)].join("\n")}\n`);
+  child.stdin.end(
+    `${[...plan.heads.map(([, oid]) => oid), ...plan.prerequisites.map((oid) => `^${oid}`)].join("\n")}\n`,
+  );
   const code = new Promise<number>((resolve, reject) => {
     child.on("error", reject);
     child.on("close", (status) => resolve(status ?? 1));
@@ -245,7 +264,9 @@ export async function unbundle(
     child.on("close", (status) => resolve(status ?? 1));
   });
   if (code !== 0)
-    throw badBundle(`its pack is broken (${stderr.trim().split("\n").slice(-2).join("; ").slice(0, 300) || `exit ${code}`})`);
+    throw badBundle(
+      `its pack is broken (${stderr.trim().split("\n").slice(-2).join("; ").slice(0, 300) || `exit ${code}`})`,
+    );
   return /([0-9a-f]{40,64})/.exec(stdout)?.[1] ?? "";
 }
 
@@ -264,7 +285,12 @@ export async function proveBundle(path: Raw, plan: BundlePlan, proof: Scratch, s
       input: `${[...plan.heads.map(([, oid]) => oid), ...plan.prerequisites.map((oid) => `^${oid}`)].join("\n")}\n`,
       signal,
     }),
-    git(["show-index", `--object-format=${bundle.format}`], { env: proof.env, cwd: proof.dir, input: readAll(index), signal }),
+    git(["show-index", `--object-format=${bundle.format}`], {
+      env: proof.env,
+      cwd: proof.dir,
+      input: readAll(index),
+      signal,
+    }),
   ]);
   const there = new Set<string>();
   for (const line of listing.toString("latin1").split("\n")) there.add(line.split(" ")[1] ?? "");
@@ -296,6 +322,10 @@ export async function mergeBase(
   signal?: AbortSignal,
 ): Promise<string | null> {
   if (prerequisites.length === 0) return null;
-  const result = await tryGit(["merge-base", head, ...prerequisites.slice(0, 100)], { env: scratch.env, cwd: scratch.dir, signal });
+  const result = await tryGit(["merge-base", head, ...prerequisites.slice(0, 100)], {
+    env: scratch.env,
+    cwd: scratch.dir,
+    signal,
+  });
   return result.code === 0 ? (result.stdout.toString("latin1").trim().split("\n")[0] ?? null) : null;
 }

@@ -95,7 +95,8 @@ export class Contents {
   }
 }
 
-const stampOf = (s: Stats, kind: string): string => `${kind} ${s.dev} ${s.ino} ${s.mode} ${s.size} ${s.mtimeMs} ${s.ctimeMs}`;
+const stampOf = (s: Stats, kind: string): string =>
+  `${kind} ${s.dev} ${s.ino} ${s.mode} ${s.size} ${s.mtimeMs} ${s.ctimeMs}`;
 
 function open(path: Raw): number {
   try {

@@ -3,12 +3,12 @@
  * encodings, identifiers and filters. They have to travel, since another machine may convert otherwise; only what a filter
  * makes from a pointer that the remote has (large files) is left to that filter.
  */
-import { lstatSync, type Stats } from "node:fs";
+import { type Stats } from "node:fs";
 import { Vanished } from "./content.ts";
 import { fixedEnv, git, type GitDirs, OFF, type Scratch } from "./git.ts";
 import type { IndexEntry } from "./index-file.ts";
 import type { TreeMemory } from "./memory.ts";
-import { fsPath, rawFrom, splitZ, stringPath, type Raw } from "./raw.ts";
+import { rawFrom, splitZ, stringPath, type Raw, lstatRaw } from "./raw.ts";
 import { readIfThere, stampOf, type Refs, type ScanContext, type TreeConfig } from "./scan-tree.ts";
 
 interface Input {
@@ -103,7 +103,12 @@ async function specialPaths(
 ): Promise<Set<Raw>> {
   if (input.memory.attributes?.key === key) return input.memory.attributes.special;
   const special = new Set<Raw>();
-  for (const [path, attribute, value] of await attributesOf(context, input, ["filter", "working-tree-encoding", "ident"], files))
+  for (const [path, attribute, value] of await attributesOf(
+    context,
+    input,
+    ["filter", "working-tree-encoding", "ident"],
+    files,
+  ))
     if (attribute !== "" && value !== "unspecified" && value !== "unset") special.add(path);
   input.memory.attributes = { key, special };
   return special;
@@ -120,7 +125,11 @@ async function attributesOf(
   const output = await git(
     [...OFF, ...(file ? ["-c", `core.attributesFile=${file}`] : []), "check-attr", "-z", "--stdin", ...names],
     {
-      env: { ...fixedEnv(context.home), GIT_DIR: stringPath(input.dirs.gitDir), GIT_WORK_TREE: stringPath(input.dirs.worktree) },
+      env: {
+        ...fixedEnv(context.home),
+        GIT_DIR: stringPath(input.dirs.gitDir),
+        GIT_WORK_TREE: stringPath(input.dirs.worktree),
+      },
       cwd: input.dirs.worktree,
       input: Buffer.from(files.map(({ entry }) => `${entry.path}\0`).join(""), "latin1"),
       signal: context.signal,
@@ -164,7 +173,7 @@ async function fromRemote(context: ScanContext, input: Input, differ: readonly C
   for (const { entry, stat } of differ) {
     if (!withFilter.has(entry.path) || there.get(entry.path) !== entry.oid) continue;
     // Only what git's own index calls unchanged now: a check by the filter would run it.
-    const now = lstatSync(fsPath(`${input.dirs.worktree}/${entry.path}`), { throwIfNoEntry: false });
+    const now = lstatRaw(`${input.dirs.worktree}/${entry.path}`);
     if (now && now.mtimeMs === stat.mtimeMs && now.size === stat.size) left.push([entry.path, stat.size]);
   }
   return left;

@@ -18,7 +18,7 @@ import { notKept } from "./not-kept.ts";
 import { askRemote, type ObjectsPlan, planObjects, type RemoteTips } from "./objects.ts";
 import { type HeldBundles, type HeldChannel, noChannel, type ParentState } from "./parent.ts";
 import { digestEntries, digestMember, nextName, PartWriter, proofFailed } from "./parts.ts";
-import { bytesOf, fsPath, type Raw, rawFrom, rawOf, toText } from "./raw.ts";
+import { bytesOf, fsPath, type Raw, rawFrom, rawOf, toText, lstatRaw } from "./raw.ts";
 import { makePatch, makeReview } from "./review.ts";
 import { memoryOf, type Scan, scanWorkspace } from "./scan.ts";
 import { CHANNELS, type Channel, type FileState, type WorkspaceState } from "./state.ts";
@@ -162,7 +162,11 @@ class Attempt {
           const stat = lstatSync(fsPath(copy));
           const hash = createHash("sha256");
           hash.update(readFileSync(fsPath(copy)));
-          (scan.files[channel] as Map<Raw, FileState>).set(path, { ...file, size: stat.size, sha256: hash.digest("hex") });
+          (scan.files[channel] as Map<Raw, FileState>).set(path, {
+            ...file,
+            size: stat.size,
+            sha256: hash.digest("hex"),
+          });
           this.#copies.set(abs, copy);
         } catch {
           scan.files[channel].delete(path);
@@ -210,7 +214,10 @@ class Attempt {
         const parts = [...one.keep];
         if (one.plan) {
           const main = one.tree === 0;
-          const name = main || names.includes("repo.bundle") ? nextName("repo", names, ".bundle") : nextName("repo", [...names, "repo.bundle"], ".bundle");
+          const name =
+            main || names.includes("repo.bundle")
+              ? nextName("repo", names, ".bundle")
+              : nextName("repo", [...names, "repo.bundle"], ".bundle");
           names.push(name);
           parts.push(name);
           bundles.push({ name, objects: one, plan: one.plan });
@@ -225,7 +232,10 @@ class Attempt {
         const plan = channels[channel];
         const parts = [...plan.keep];
         if (plan.entries.length > 0) {
-          const name = nextName(channel, plan.keep.length > 0 ? usedNames.filter((used) => plan.keep.includes(used)) : []);
+          const name = nextName(
+            channel,
+            plan.keep.length > 0 ? usedNames.filter((used) => plan.keep.includes(used)) : [],
+          );
           parts.push(name);
           archives.push({ channel, name, plan });
         }
@@ -247,7 +257,9 @@ class Attempt {
       });
       const warnings = [...look.warnings];
       if (patch.tooLarge.length > 0)
-        warnings.push(`wip.patch leaves out files over 4 MiB, which travel in the worktree part: ${patch.tooLarge.slice(0, 5).map(toText).join(", ")}`);
+        warnings.push(
+          `wip.patch leaves out files over 4 MiB, which travel in the worktree part: ${patch.tooLarge.slice(0, 5).map(toText).join(", ")}`,
+        );
       const order = [
         ...look.record.parts,
         ...bundleNames.flat(),
@@ -276,8 +288,12 @@ class Attempt {
         files: scan.files[channel],
         root,
         parent: this.#options.parent?.channels[channel] ?? noChannel(),
-        copies: new Map([...this.#copies].filter(([abs]) => abs.startsWith(`${root}/`)).map(([abs, copy]) => [abs.slice(root.length + 1), copy])),
-        mtime: (abs) => Math.floor((lstatSync(fsPath(abs), { throwIfNoEntry: false })?.mtimeMs ?? 0) / 1000),
+        copies: new Map(
+          [...this.#copies]
+            .filter(([abs]) => abs.startsWith(`${root}/`))
+            .map(([abs, copy]) => [abs.slice(root.length + 1), copy]),
+        ),
+        mtime: (abs) => Math.floor((lstatRaw(abs)?.mtimeMs ?? 0) / 1000),
         split: async (abs, at, size) => {
           try {
             return await contents.split(abs, at, size);
@@ -402,7 +418,10 @@ class Attempt {
       return options.standalone ? old : { ...old, from: old.from ?? options.parent.meta.checkpoint };
     });
     const warnings = [...new Set(made.warnings)];
-    if (!paired) warnings.push("the workspace changed while it was copied, three times over: conversation and files may be of different moments");
+    if (!paired)
+      warnings.push(
+        "the workspace changed while it was copied, three times over: conversation and files may be of different moments",
+      );
     for (const { part } of writer.made)
       if (part.size > options.limits.maxPartBytes) warnings.push(`the part ${part.name} has ${part.size} bytes`);
     const meta: Meta = {
@@ -464,7 +483,12 @@ interface Unfinished {
   readonly next: Omit<ParentState, "meta">;
 }
 
-const reportOf = (meta: Meta, metaObject: MetaObject, newBytes: number, seconds: Record<string, number>): SnapshotReport => ({
+const reportOf = (
+  meta: Meta,
+  metaObject: MetaObject,
+  newBytes: number,
+  seconds: Record<string, number>,
+): SnapshotReport => ({
   outcome: "made",
   checkpoint: meta.checkpoint,
   fingerprint: meta.fingerprint,

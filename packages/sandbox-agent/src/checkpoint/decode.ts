@@ -15,7 +15,8 @@ import { readMembers } from "./tar-read.ts";
 
 export const STATE_PART = "git-state";
 
-export const readDocument = async (spool: Spool): Promise<StateDocument> => decodeDocument(await spool.members(STATE_PART));
+export const readDocument = async (spool: Spool): Promise<StateDocument> =>
+  decodeDocument(await spool.members(STATE_PART));
 
 /** Reads every member of the file archives: what is there once all are unpacked. */
 export async function readChannels(spool: Spool, document: StateDocument): Promise<Record<Channel, HeldChannel>> {
@@ -33,7 +34,8 @@ export async function readChannels(spool: Spool, document: StateDocument): Promi
         const before = held.get(path);
         if (entry.segment !== undefined && entry.segment > 0) {
           // Its digest is over bytes of two parts: not known without both.
-          if (before?.size !== entry.segment) throw new HangarError("checkpoint_invalid", `A segment in ${name} has nothing before it`);
+          if (before?.size !== entry.segment)
+            throw new HangarError("checkpoint_invalid", `A segment in ${name} has nothing before it`);
           held.set(path, { ...before, mode: entry.mode, size: entry.segment + entry.size, sha256: UNKNOWN });
           return;
         }
@@ -74,7 +76,12 @@ export async function readState(spool: Spool, meta: Meta, document: StateDocumen
 }
 
 /** The parent that a checkpoint is to the next one, from its parts alone. */
-export async function parentFrom(spool: Spool, meta: Meta, document: StateDocument, channels: Record<Channel, HeldChannel>): Promise<ParentState> {
+export async function parentFrom(
+  spool: Spool,
+  meta: Meta,
+  document: StateDocument,
+  channels: Record<Channel, HeldChannel>,
+): Promise<ParentState> {
   const bundles = new Map<string, HeldBundles>();
   for (const [n, tree] of document.trees.entries()) {
     const parts = document.bundles[n] ?? [];

@@ -125,7 +125,8 @@ export function decodeDocument(members: ReadonlyMap<Raw, Buffer>): StateDocument
     throw invalid("state.json is not JSON");
   }
   const parsed = Document.safeParse(value);
-  if (!parsed.success) throw invalid(`state.json: ${parsed.error.issues[0]?.path.join(".")}: ${parsed.error.issues[0]?.message}`);
+  if (!parsed.success)
+    throw invalid(`state.json: ${parsed.error.issues[0]?.path.join(".")}: ${parsed.error.issues[0]?.message}`);
   const { data } = parsed;
   const trees = data.trees.map((tree, n): TreeState => {
     const gitFiles = new Map<Raw, Buffer>();
@@ -174,7 +175,10 @@ export function decodeDocument(members: ReadonlyMap<Raw, Buffer>): StateDocument
   for (const channel of CHANNELS) {
     const found = data.channels.filter((one) => one.name === channel);
     if (found.length > 1) throw invalid("state.json names a place twice");
-    channels[channel] = { parts: found[0]?.parts ?? [], removed: (found[0]?.removed ?? []).map((path) => checkedPath(path)) };
+    channels[channel] = {
+      parts: found[0]?.parts ?? [],
+      removed: (found[0]?.removed ?? []).map((path) => checkedPath(path)),
+    };
   }
   return { trees, bundles: data.trees.map((tree) => tree.bundles), channels };
 }
@@ -184,7 +188,8 @@ type RawTree = z.infer<typeof Tree>;
 function checkTree(tree: RawTree, n: number, all: readonly RawTree[]): void {
   const owner = all[tree.owner];
   if ((n === 0) !== (tree.kind === "main")) throw invalid("the main working tree is not the first");
-  if (tree.kind === "main" && (tree.root !== "repo" || tree.path !== "")) throw invalid("the main working tree lies elsewhere");
+  if (tree.kind === "main" && (tree.root !== "repo" || tree.path !== ""))
+    throw invalid("the main working tree lies elsewhere");
   if (tree.kind === "linked") {
     if (!owner || owner.kind === "linked" || tree.owner >= n || tree.id === null || tree.id.includes("/"))
       throw invalid("a linked working tree belongs to no repository");
@@ -211,7 +216,8 @@ function checkedRef(text: string): Raw {
 }
 
 function checkedMode(mode: number): number {
-  if (![0o100644, 0o100755, 0o120000, 0o160000, 0o100664].includes(mode)) throw invalid("an index entry's mode is not one");
+  if (![0o100644, 0o100755, 0o120000, 0o160000, 0o100664].includes(mode))
+    throw invalid("an index entry's mode is not one");
   return mode;
 }
 

@@ -66,7 +66,10 @@ function factsOf(state: WorkspaceState): Map<Raw, string> {
   for (const tree of state.trees) treeFacts(facts, tree);
   for (const channel of CHANNELS)
     for (const [path, file] of state.files[channel])
-      facts.set(`file ${channel === "untracked" ? "worktree" : channel} ${path}`, `${file.kind} ${file.mode} ${file.size} ${file.sha256}`);
+      facts.set(
+        `file ${channel === "untracked" ? "worktree" : channel} ${path}`,
+        `${file.kind} ${file.mode} ${file.size} ${file.sha256}`,
+      );
   facts.set("conversations", state.conversations);
   return facts;
 }
@@ -74,7 +77,8 @@ function factsOf(state: WorkspaceState): Map<Raw, string> {
 function treeFacts(facts: Map<Raw, string>, tree: TreeState): void {
   const place = tree.root === "repo" ? tree.path : `${tree.root} ${tree.path}`;
   const of = (what: Raw): Raw => (place === "" ? what : `${place}: ${what}`);
-  const put = (what: Raw, value: unknown): void => void facts.set(of(what), typeof value === "string" ? value : JSON.stringify(value));
+  const put = (what: Raw, value: unknown): void =>
+    void facts.set(of(what), typeof value === "string" ? value : JSON.stringify(value));
   put("tree", [tree.kind, tree.id, tree.gitDir, tree.objectFormat, tree.missing]);
   put("HEAD", [tree.branch, tree.head]);
   for (const [name, oid] of tree.refs) if (!name.startsWith("refs/remotes/")) put(`ref ${name}`, oid);
@@ -90,7 +94,9 @@ function treeFacts(facts: Map<Raw, string>, tree: TreeState): void {
   put("permissions", tree.usualModes);
   for (const [path, size] of tree.filtered) put(`filtered ${path}`, String(size));
   for (const [name, bytes] of tree.gitFiles) if (name !== "shallow") put(`.git/${name}`, sha256(bytes));
-  const config = tree.config.filter(([, key]) => !/^(?:remote\.origin\.|core\.(?:filemode|symlinks|ignorecase|precomposeunicode)$)/.test(key));
+  const config = tree.config.filter(
+    ([, key]) => !/^(?:remote\.origin\.|core\.(?:filemode|symlinks|ignorecase|precomposeunicode)$)/.test(key),
+  );
   for (const [scope, key, value] of config) {
     const name = `config ${scope} ${key}`;
     facts.set(of(name), `${facts.get(of(name)) ?? ""}${value}\0`);

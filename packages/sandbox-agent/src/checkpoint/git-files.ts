@@ -1,6 +1,6 @@
 /** Files of a git folder that are state: an operation in progress, the stash's log, excludes, sparse patterns. */
-import { lstatSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { fsPath, type Raw } from "./raw.ts";
+import { readdirSync, readFileSync, rmSync } from "node:fs";
+import { fsPath, type Raw, lstatRaw } from "./raw.ts";
 
 /** Of one working tree: in its own git folder. A folder is taken with all it holds. */
 const TREE_FILES =
@@ -43,10 +43,11 @@ export function readGitFiles(gitDir: Raw, commonDir: Raw): FoundGitFiles {
 
 function take(found: FoundGitFiles, budget: { left: number }, gitDir: Raw, name: Raw): void {
   const at = `${gitDir}/${name}`;
-  const stat = lstatSync(fsPath(at), { throwIfNoEntry: false });
+  const stat = lstatRaw(at);
   if (stat === undefined || name.endsWith(".lock")) return;
   if (stat.isDirectory()) {
-    for (const child of readdirSync(fsPath(at), { encoding: "latin1" })) take(found, budget, gitDir, `${name}/${child}`);
+    for (const child of readdirSync(fsPath(at), { encoding: "latin1" }))
+      take(found, budget, gitDir, `${name}/${child}`);
     return;
   }
   if (!stat.isFile()) return;

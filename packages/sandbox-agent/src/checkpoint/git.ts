@@ -53,7 +53,9 @@ export function tryGit(args: readonly string[], options: GitOptions): Promise<Gi
     });
     child.on("error", (cause) => {
       const missing = (cause as NodeJS.ErrnoException).code === "ENOENT";
-      reject(missing ? new HangarError("missing_cli", "git does not start: install it (package git)", { cause }) : cause);
+      reject(
+        missing ? new HangarError("missing_cli", "git does not start: install it (package git)", { cause }) : cause,
+      );
     });
     child.on("close", (code, signal) => {
       resolve({ code: code ?? (signal === null ? 1 : 128), stdout: Buffer.concat(out), stderr: err });
@@ -151,7 +153,10 @@ export function makeScratch(of: ScratchOf): Scratch {
   );
   writeFileSync(fsPath(`${dir}/HEAD`), "ref: refs/heads/none\n");
   writeFileSync(fsPath(`${dir}/info/attributes`), RAW_ATTRIBUTES);
-  writeFileSync(fsPath(`${dir}/objects/info/alternates`), bytesOf(of.objects.map((path) => `${quoteLine(path)}\n`).join("")));
+  writeFileSync(
+    fsPath(`${dir}/objects/info/alternates`),
+    bytesOf(of.objects.map((path) => `${quoteLine(path)}\n`).join("")),
+  );
   if (of.excludeFile !== undefined) symlinkSync(fsPath(of.excludeFile), fsPath(`${dir}/info/exclude`));
   if (of.shallow) writeFileSync(fsPath(`${dir}/shallow`), of.shallow);
   return { dir, env: { ...fixedEnv(of.home), GIT_DIR: stringPath(dir) } };

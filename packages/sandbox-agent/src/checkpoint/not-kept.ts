@@ -1,10 +1,10 @@
 /** What a checkpoint does not keep: the largest ignored entries at the top of the repository, for people to know. */
-import { lstatSync, readdirSync } from "node:fs";
+import { readdirSync } from "node:fs";
 import { setImmediate as breathe } from "node:timers/promises";
 import type { LeftOut } from "@hangar/shared";
 import { tryGit } from "./git.ts";
 import type { Memory } from "./memory.ts";
-import { fsPath, type Raw, splitZ, stringPath, toText } from "./raw.ts";
+import { fsPath, type Raw, splitZ, stringPath, toText, lstatRaw } from "./raw.ts";
 import type { TreeScan } from "./scan-tree.ts";
 
 const MOST_NAMED = 20;
@@ -15,11 +15,18 @@ const FRESH = 10 * 60_000;
 
 export async function notKept(memory: Memory, own: TreeScan, signal?: AbortSignal): Promise<LeftOut[]> {
   if (memory.notKept && Date.now() - memory.notKept.at < FRESH) return memory.notKept.entries;
-  const result = await tryGit(["ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory", "--no-empty-directory"], {
-    env: { ...own.scratch.env, GIT_WORK_TREE: stringPath(own.dirs.worktree), GIT_INDEX_FILE: stringPath(own.indexPath) },
-    cwd: own.dirs.worktree,
-    signal,
-  });
+  const result = await tryGit(
+    ["ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory", "--no-empty-directory"],
+    {
+      env: {
+        ...own.scratch.env,
+        GIT_WORK_TREE: stringPath(own.dirs.worktree),
+        GIT_INDEX_FILE: stringPath(own.indexPath),
+      },
+      cwd: own.dirs.worktree,
+      signal,
+    },
+  );
   if (result.code !== 0) return [];
   const budget = { left: MOST_FILES };
   const entries: LeftOut[] = [];
@@ -37,7 +44,7 @@ export async function notKept(memory: Memory, own: TreeScan, signal?: AbortSigna
 
 function sizeOf(path: Raw, budget: { left: number }): number {
   if (budget.left-- <= 0) return 0;
-  const stat = lstatSync(fsPath(path), { throwIfNoEntry: false });
+  const stat = lstatRaw(path);
   if (!stat) return 0;
   if (!stat.isDirectory()) return stat.size;
   let sum = 0;

@@ -67,7 +67,8 @@ async function planRepository(
   const all = tips.map(([, oid]) => oid);
   const heldTips = new Set(held?.tips ?? []);
   const nothing = all.every((oid) => heldTips.has(oid));
-  if (held && nothing) return { tree: n, key, plan: null, keep: held.parts, tips: held.tips, prerequisites: held.prerequisites };
+  if (held && nothing)
+    return { tree: n, key, plan: null, keep: held.parts, tips: held.tips, prerequisites: held.prerequisites };
   const have = tree.kind === "main" ? haveOfRemote(ws, own, await remote()) : [];
   const chain = held && held.parts.length < MOST_BUNDLES ? held : undefined;
   const plan = await planBundle(own.scratch, tips, [...have, ...(chain?.tips ?? [])], signal);
@@ -100,7 +101,10 @@ async function tipsOf(scan: Scan, n: number, own: TreeScan, signal?: AbortSignal
     const found = await lookUp(own.scratch, [...names], signal);
     const lost = [...names].filter((name) => !found.has(name) && isIndexBlob(scan, n, name));
     if (lost.length > 0 && !own.partial)
-      throw new HangarError("checkpoint_failed", `The index names ${lost[0]}, which the repository lacks: run git fsck`);
+      throw new HangarError(
+        "checkpoint_failed",
+        `The index names ${lost[0]}, which the repository lacks: run git fsck`,
+      );
     const pins = pinCommit(own.scratch, tree.objectFormat, [...found.values()].filter(pinned(tips)));
     if (pins !== null) tips.push([PINS_REF, pins]);
   }
@@ -113,7 +117,9 @@ const pinned =
     found.type !== "tag" && !tips.some(([, oid]) => oid === found.oid);
 
 function isIndexBlob(scan: Scan, n: number, name: string): boolean {
-  return scan.trees.some((tree, i) => (i === n || tree.owner === n) && tree.index.entries.some((entry) => entry.oid === name));
+  return scan.trees.some(
+    (tree, i) => (i === n || tree.owner === n) && tree.index.entries.some((entry) => entry.oid === name),
+  );
 }
 
 const OID = /\b[0-9a-f]{7,64}\b/g;
@@ -154,7 +160,9 @@ function haveOfRemote(ws: Workspace, own: TreeScan, remote: RemoteTips | null): 
   const tracking = (name: Raw): string | undefined => own.remoteRefs.get(`refs/remotes/origin/${name}`);
   const names = new Set<Raw>();
   if (ws.baseBranch) names.add(ws.baseBranch);
-  const known = remote ? remote.branches.keys() : [...own.remoteRefs.keys()].map((ref) => ref.replace(/^refs\/remotes\/origin\//, ""));
+  const known = remote
+    ? remote.branches.keys()
+    : [...own.remoteRefs.keys()].map((ref) => ref.replace(/^refs\/remotes\/origin\//, ""));
   for (const name of known) if (LONG_LIVED.test(name)) names.add(name);
   if (!remote) {
     if (own.remoteHead !== null) have.add(own.remoteRefs.get(own.remoteHead) ?? "");

@@ -39,12 +39,19 @@ const Stored = z.strictObject({
     z.strictObject({
       name: z.enum(CHANNELS),
       parts: z.array(z.string()),
-      held: z.array(z.tuple([z.string(), z.enum(["file", "symlink"]), z.number(), z.number(), Sha256, z.string().nullable()])),
+      held: z.array(
+        z.tuple([z.string(), z.enum(["file", "symlink"]), z.number(), z.number(), Sha256, z.string().nullable()]),
+      ),
       written: z.number(),
     }),
   ),
   bundles: z.array(
-    z.strictObject({ key: z.string(), parts: z.array(z.string()), tips: z.array(ObjectId), prerequisites: z.array(ObjectId) }),
+    z.strictObject({
+      key: z.string(),
+      parts: z.array(z.string()),
+      tips: z.array(ObjectId),
+      prerequisites: z.array(ObjectId),
+    }),
   ),
   whole: z.record(z.string(), z.strictObject({ part: z.string(), sha256: Sha256 })),
 });
@@ -59,7 +66,14 @@ export function serializeParent(parent: ParentState): Uint8Array {
       return {
         name,
         parts: [...parts],
-        held: [...held].map(([path, f]) => [toText(path), f.kind, f.mode, f.size, f.sha256, f.link === undefined ? null : toText(f.link)]),
+        held: [...held].map(([path, f]) => [
+          toText(path),
+          f.kind,
+          f.mode,
+          f.size,
+          f.sha256,
+          f.link === undefined ? null : toText(f.link),
+        ]),
         written,
       };
     }),

@@ -148,4 +148,7 @@ export function nextName(kind: string, used: readonly string[], ending = ""): st
 }
 
 export const proofFailed = (what: string): HangarError =>
-  new HangarError("checkpoint_failed", `${what} does not come out of its part as it went in: take the checkpoint again`);
+  new HangarError(
+    "checkpoint_failed",
+    `${what} does not come out of its part as it went in: take the checkpoint again`,
+  );

@@ -9,7 +9,8 @@ import type { Member } from "./tar-read.ts";
 export async function provesConversation(member: Member, file: RecordedFile, source: ArchiveEntry): Promise<boolean> {
   const { entry } = member;
   if (entry.kind !== file.kind || entry.mode !== file.mode) return false;
-  if (entry.kind === "symlink") return file.link !== null && bytesOf(fromText(file.link)).equals(entry.link ?? Buffer.alloc(0));
+  if (entry.kind === "symlink")
+    return file.link !== null && bytesOf(fromText(file.link)).equals(entry.link ?? Buffer.alloc(0));
   const offset = entry.segment ?? 0;
   if (offset + entry.size !== file.size) return false;
   // A segment begins in the middle of a piece: the bytes before it were proved with an earlier part.

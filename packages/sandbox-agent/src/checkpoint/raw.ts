@@ -2,6 +2,8 @@
  * File names are bytes. In here a name is a `Raw`: a string with one character per byte (Latin-1), so that it sorts, joins and
  * keys a Map as bytes do. Text for JSON and for people is made at the edges.
  */
+import { lstatSync, type Stats } from "node:fs";
+
 export type Raw = string;
 
 export const rawOf = (bytes: Buffer): Raw => bytes.toString("latin1");
@@ -47,3 +49,14 @@ export function splitZ(output: Buffer): Raw[] {
 
 // oxlint-disable-next-line no-control-regex -- ASCII is meant
 const isAscii = (text: string): boolean => /^[\x00-\x7f]*$/.test(text);
+
+/** None: nothing is there, or something above it is no folder. */
+export function lstatRaw(path: Raw): Stats | undefined {
+  try {
+    return lstatSync(fsPath(path), { throwIfNoEntry: false });
+  } catch (error) {
+    if (["ENOTDIR", "ENOENT", "ELOOP", "ENAMETOOLONG"].includes((error as NodeJS.ErrnoException).code ?? ""))
+      return undefined;
+    throw error;
+  }
+}

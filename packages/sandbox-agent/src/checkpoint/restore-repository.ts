@@ -1,11 +1,11 @@
 /** Makes a repository's objects, refs, HEAD, configuration and git state those of a checkpoint. Files come later. */
-import { existsSync, lstatSync, mkdirSync, readdirSync, rmSync, unlinkSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, unlinkSync, writeFileSync } from "node:fs";
 import { HangarError } from "@hangar/shared";
 import { type Bundle, lookUp, PINS_REF, readBundleHeader, unbundle } from "./bundle.ts";
 import { type ConfigEntry, parseConfigList, sortConfig, writeConfig } from "./git-config.ts";
 import { findGitDirs, fixedEnv, git, type GitDirs, OFF, tryGit, userEnv } from "./git.ts";
 import { removeGitFiles } from "./git-files.ts";
-import { bytesOf, fsPath, parentRaw, type Raw, rawOf, stringPath, toText } from "./raw.ts";
+import { bytesOf, fsPath, parentRaw, type Raw, rawOf, stringPath, toText, lstatRaw } from "./raw.ts";
 import { makeFolder } from "./safe-paths.ts";
 import type { TreeState } from "./state.ts";
 import type { Workspace } from "./types.ts";
@@ -69,7 +69,11 @@ async function makeNested(ws: Workspace, input: RepositoryInput): Promise<GitDir
       signal,
     });
   const set = async (key: string, value: string): Promise<void> => {
-    await git(["config", "--file", stringPath(`${gitDir}/config`), key, value], { env: fixedEnv(ws.home), cwd: "/", signal });
+    await git(["config", "--file", stringPath(`${gitDir}/config`), key, value], {
+      env: fixedEnv(ws.home),
+      cwd: "/",
+      signal,
+    });
   };
   await set("core.bare", "false");
   if (tree.gitDir !== null) {
@@ -91,7 +95,7 @@ function makeLinked(input: RepositoryInput): GitDirs {
   if (!tree.missing) {
     makeFolder(root, tree.path);
     const dotGit = `${worktree}/.git`;
-    if (lstatSync(fsPath(dotGit), { throwIfNoEntry: false })?.isDirectory()) rmSync(fsPath(dotGit), { recursive: true });
+    if (lstatRaw(dotGit)?.isDirectory()) rmSync(fsPath(dotGit), { recursive: true });
     writeFileSync(fsPath(dotGit), bytesOf(`gitdir: ${gitDir}\n`));
   }
   return { worktree, gitDir, commonDir, gitFile: true };
@@ -102,7 +106,8 @@ function dropLinked(dirs: GitDirs, input: RepositoryInput): void {
   const known = new Set(input.linked.map((tree) => tree.id));
   const folder = `${dirs.commonDir}/worktrees`;
   if (!existsSync(fsPath(folder))) return;
-  for (const id of readdirSync(fsPath(folder), { encoding: "latin1" })) if (!known.has(id)) rmSync(fsPath(`${folder}/${id}`), { recursive: true, force: true });
+  for (const id of readdirSync(fsPath(folder), { encoding: "latin1" }))
+    if (!known.has(id)) rmSync(fsPath(`${folder}/${id}`), { recursive: true, force: true });
 }
 
 /** From one absolute folder to another place, with `..`. */
@@ -121,15 +126,44 @@ async function addObjects(ws: Workspace, target: Target, input: RepositoryInput)
   const bundles = input.bundles.map((path) => ({ path, header: readBundleHeader(path) }));
   for (const { path, header } of bundles) {
     if (header.format !== tree.objectFormat)
-      throw new HangarError("checkpoint_invalid", "The checkpoint's bundle is of another object format than its repository");
+      throw new HangarError(
+        "checkpoint_invalid",
+        "The checkpoint's bundle is of another object format than its repository",
+      );
     await needCommits(ws, target, input, header.prerequisites);
     await unbundle(path, header, { env: target.env, cwd: target.dirs.commonDir }, signal);
   }
+  if (tree.kind === "main") await keepShallow(target, signal);
   if (tree.head !== null) await needCommits(ws, target, input, [tree.head]);
 }
 
+/** Commits at which the checkpoint's history was cut off: where their parents are not here either, it stays cut off there. */
+async function keepShallow(target: Target, signal?: AbortSignal): Promise<void> {
+  const oids =
+    (target.tree.gitFiles.get("shallow") ?? Buffer.alloc(0)).toString("latin1").match(/^[0-9a-f]{40,64}$/gm) ?? [];
+  if (oids.length === 0) return;
+  const path = `${target.dirs.commonDir}/shallow`;
+  const now = new Set(existsSync(fsPath(path)) ? readFileSync(fsPath(path), "latin1").split("\n") : []);
+  const here = await lookUp(scratchLike(target), oids, signal);
+  const cut: string[] = [];
+  for (const oid of oids) {
+    if (!here.has(oid) || now.has(oid)) continue;
+    const commit = await git(["cat-file", "commit", oid], { env: target.env, cwd: target.dirs.commonDir, signal });
+    const head = commit.toString("latin1").split("\n\n")[0] ?? "";
+    const parents = [...head.matchAll(/^parent ([0-9a-f]+)$/gm)].map(([, parent = ""]) => parent);
+    const found = await lookUp(scratchLike(target), parents, signal);
+    if (found.size < new Set(parents).size) cut.push(oid);
+  }
+  if (cut.length > 0) writeFileSync(fsPath(path), `${[...now, ...cut].filter((line) => line !== "").join("\n")}\n`);
+}
+
 /** Makes sure that these commits are here: the clone may be shallow, or older than the checkpoint. */
-async function needCommits(ws: Workspace, target: Target, input: RepositoryInput, oids: readonly string[]): Promise<void> {
+async function needCommits(
+  ws: Workspace,
+  target: Target,
+  input: RepositoryInput,
+  oids: readonly string[],
+): Promise<void> {
   const { signal, tree } = input;
   const missing = async (): Promise<string[]> => {
     const found = await lookUp(scratchLike(target), oids, signal);
@@ -142,7 +176,16 @@ async function needCommits(ws: Workspace, target: Target, input: RepositoryInput
   const depth = shallow ? ["--depth=1"] : [];
   const tries: string[][] = [
     ["fetch", "-q", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", ...depth, "origin", ...lacking],
-    ["fetch", "-q", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", ...(shallow ? ["--unshallow"] : []), "origin", "+refs/heads/*:refs/remotes/origin/*"],
+    [
+      "fetch",
+      "-q",
+      "--no-tags",
+      "--no-write-fetch-head",
+      "--no-auto-gc",
+      ...(shallow ? ["--unshallow"] : []),
+      "origin",
+      "+refs/heads/*:refs/remotes/origin/*",
+    ],
   ];
   let words = "";
   for (const args of tries) {
@@ -157,7 +200,10 @@ async function needCommits(ws: Workspace, target: Target, input: RepositoryInput
   );
 }
 
-const scratchLike = (target: Target): { dir: Raw; env: Record<string, string> } => ({ dir: target.dirs.commonDir, env: target.env });
+const scratchLike = (target: Target): { dir: Raw; env: Record<string, string> } => ({
+  dir: target.dirs.commonDir,
+  env: target.env,
+});
 
 // ---- refs and HEAD -------------------------------------------------------------------------------------------------
 
@@ -191,24 +237,45 @@ async function setRefs(target: Target, input: RepositoryInput): Promise<void> {
     gone.map(([name, { symref }]) => (symref === "" ? `delete ${name}\0\0` : `option no-deref\0delete ${name}\0\0`)),
     options,
   );
-  const pins = tree.kind === "linked" ? undefined : input.bundles.map((path) => pinsOf(readBundleHeader(path))).findLast((oid) => oid !== undefined);
+  const pins =
+    tree.kind === "linked"
+      ? undefined
+      : input.bundles.map((path) => pinsOf(readBundleHeader(path))).findLast((oid) => oid !== undefined);
   if (pins !== undefined) wanted.set(PINS_REF, pins);
   await updateRefs(
     [...wanted].filter(([name, oid]) => now.get(name)?.oid !== oid).map(([name, oid]) => `update ${name}\0${oid}\0\0`),
     options,
   );
   for (const [name, symref] of symrefs)
-    if (now.get(name)?.symref !== symref) await git([...OFF, "symbolic-ref", stringPath(name), stringPath(symref)], options);
+    if (now.get(name)?.symref !== symref)
+      await git([...OFF, "symbolic-ref", stringPath(name), stringPath(symref)], options);
 }
 
 const pinsOf = (bundle: Bundle): string | undefined => bundle.heads.find(([name]) => name === PINS_REF)?.[1];
 
-async function updateRefs(commands: readonly Raw[], options: { env: Record<string, string>; cwd: Raw; signal?: AbortSignal | undefined }): Promise<void> {
+async function updateRefs(
+  commands: readonly Raw[],
+  options: { env: Record<string, string>; cwd: Raw; signal?: AbortSignal | undefined },
+): Promise<void> {
   if (commands.length === 0) return;
-  await git([...OFF, "-c", "user.name=Hangar", "-c", "user.email=hangar@localhost", "update-ref", "-m", "hangar: restore", "--stdin", "-z"], {
-    ...options,
-    input: bytesOf(commands.join("")),
-  });
+  await git(
+    [
+      ...OFF,
+      "-c",
+      "user.name=Hangar",
+      "-c",
+      "user.email=hangar@localhost",
+      "update-ref",
+      "-m",
+      "hangar: restore",
+      "--stdin",
+      "-z",
+    ],
+    {
+      ...options,
+      input: bytesOf(commands.join("")),
+    },
+  );
 }
 
 async function setHead(target: Target, signal?: AbortSignal): Promise<void> {
@@ -238,14 +305,18 @@ async function setConfig(ws: Workspace, target: Target, input: RepositoryInput):
     const wanted = tree.config.filter(([of]) => of === scope).map(([, key, value]): ConfigEntry => [key, value]);
     const { allowed, refused } = sortConfig(wanted);
     if (refused.length > 0)
-      throw new HangarError("checkpoint_invalid", `The checkpoint is forged: it sets ${refused.map(toText).join(", ")}`);
+      throw new HangarError(
+        "checkpoint_invalid",
+        `The checkpoint is forged: it sets ${refused.map(toText).join(", ")}`,
+      );
     const carries = new Set(allowed.map(([key]) => key));
     // The clone decides where it came from; what else it was given goes.
     const kept = list.filter(([key, value]) => {
       if (tree.kind === "main" && key.startsWith("remote.origin.")) return true;
       return sortConfig([[key, value]]).allowed.length === 0 && !carries.has(key);
     });
-    const added = tree.kind === "main" ? allowed.filter(([key]) => !key.startsWith("remote.origin.") || !hasOrigin(list)) : allowed;
+    const added =
+      tree.kind === "main" ? allowed.filter(([key]) => !key.startsWith("remote.origin.") || !hasOrigin(list)) : allowed;
     if (tree.kind === "main" && scope === "local") warnOfOrigin(list, allowed, input.warnings);
     const text = writeConfig([...kept, ...added]);
     if (kept.length + added.length === 0) rmSync(fsPath(path), { force: true });
@@ -256,7 +327,8 @@ async function setConfig(ws: Workspace, target: Target, input: RepositoryInput):
 const hasOrigin = (list: readonly ConfigEntry[]): boolean => list.some(([key]) => key === "remote.origin.url");
 
 function warnOfOrigin(now: readonly ConfigEntry[], then: readonly ConfigEntry[], warnings: Set<string>): void {
-  const of = (list: readonly ConfigEntry[]): Raw | null | undefined => list.find(([key]) => key === "remote.origin.url")?.[1];
+  const of = (list: readonly ConfigEntry[]): Raw | null | undefined =>
+    list.find(([key]) => key === "remote.origin.url")?.[1];
   const a = of(now);
   const b = of(then);
   if (a && b && a !== b) warnings.add(`the remote origin was ${toText(b)}; the clone's own, ${toText(a)}, stays`);
@@ -277,6 +349,6 @@ function writeGitFile(gitDir: Raw, name: Raw, bytes: Buffer | null): void {
     return;
   }
   mkdirSync(fsPath(parentRaw(path)), { recursive: true });
-  if (lstatSync(fsPath(path), { throwIfNoEntry: false })?.isSymbolicLink()) unlinkSync(fsPath(path));
+  if (lstatRaw(path)?.isSymbolicLink()) unlinkSync(fsPath(path));
   writeFileSync(fsPath(path), bytes);
 }

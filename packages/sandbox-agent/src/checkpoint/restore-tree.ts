@@ -4,7 +4,7 @@ import { setImmediate as breathe } from "node:timers/promises";
 import { HangarError } from "@hangar/shared";
 import { findGitDirs, git, makeScratch, OFF, type Scratch, userEnv } from "./git.ts";
 import { type IndexEntry, readIndex, writeIndex } from "./index-file.ts";
-import { bytesOf, fsPath, parentRaw, type Raw, splitZ, stringPath, toText } from "./raw.ts";
+import { bytesOf, fsPath, parentRaw, type Raw, splitZ, stringPath, toText, lstatRaw } from "./raw.ts";
 import type { Target } from "./restore-repository.ts";
 import { makeFolder, removeSafely } from "./safe-paths.ts";
 import type { Scan } from "./scan.ts";
@@ -39,7 +39,7 @@ export async function restoreWorktree(ws: Workspace, target: Target, input: Work
   const old = oldIndex(target);
   const work = sortOut(target, input, entries, old);
   for (const path of work.remove) {
-    const there = lstatSync(fsPath(`${dirs.worktree}/${path}`), { throwIfNoEntry: false });
+    const there = lstatRaw(`${dirs.worktree}/${path}`);
     if (there && !there.isDirectory()) removeSafely(dirs.worktree, path);
   }
   await checkOut(scratch, target, entries, work.write, input.signal);
@@ -69,7 +69,11 @@ async function indexEntries(target: Target, scratch: Scratch, signal?: AbortSign
     ...NO_TIMES,
   });
   if (tree.head !== null) {
-    const list = await git(["ls-tree", "-r", "-z", "--full-tree", tree.head], { env: scratch.env, cwd: scratch.dir, signal });
+    const list = await git(["ls-tree", "-r", "-z", "--full-tree", tree.head], {
+      env: scratch.env,
+      cwd: scratch.dir,
+      signal,
+    });
     for (const line of splitZ(list)) {
       const tab = line.indexOf("\t");
       const [mode = "", , oid = ""] = line.slice(0, tab).split(" ");
@@ -83,7 +87,10 @@ async function indexEntries(target: Target, scratch: Scratch, signal?: AbortSign
   const entries = [...byPath.values()].flat();
   entries.sort((a, b) => (a.path < b.path ? -1 : a.path > b.path ? 1 : a.stage - b.stage));
   if (entries.length !== tree.index.count)
-    throw new HangarError("checkpoint_invalid", `The checkpoint's index has ${tree.index.count} entries, but ${entries.length} come of it`);
+    throw new HangarError(
+      "checkpoint_invalid",
+      `The checkpoint's index has ${tree.index.count} entries, but ${entries.length} come of it`,
+    );
   for (const [runs, flag] of [
     [tree.index.assumeUnchanged, "assumeUnchanged"],
     [tree.index.skipWorktree, "skipWorktree"],
@@ -104,7 +111,7 @@ interface OldIndex {
 /** The target's own, from its clone; empty where it cannot be read: then every file is written. */
 function oldIndex({ dirs, tree }: Target): OldIndex {
   const path = `${dirs.gitDir}/index`;
-  const stat = lstatSync(fsPath(path), { throwIfNoEntry: false });
+  const stat = lstatRaw(path);
   if (!stat) return { entries: new Map(), mtimeMs: 0 };
   try {
     const { entries } = readIndex(readFileSync(fsPath(path)), tree.objectFormat);
@@ -148,14 +155,19 @@ function sortOut({ dirs, tree }: Target, input: WorktreeInput, entries: readonly
     if (entry.stage !== 0 || entry.intentToAdd || entry.skipWorktree || deleted.has(path)) continue;
     work.clean.push(entry);
     const before = old.entries.get(path);
-    const stat = folders.real(parentRaw(path)) ? lstatSync(fsPath(`${dirs.worktree}/${path}`), { throwIfNoEntry: false }) : undefined;
+    const stat = folders.real(parentRaw(path)) ? lstatRaw(`${dirs.worktree}/${path}`) : undefined;
     const good =
-      before?.oid === entry.oid && before.mode === entry.mode && stat !== undefined && looksUnchanged(before, stat, old.mtimeMs);
+      before?.oid === entry.oid &&
+      before.mode === entry.mode &&
+      stat !== undefined &&
+      looksUnchanged(before, stat, old.mtimeMs);
     if (!good) (filtered.has(path) ? work.smudge : work.write).push(path);
   }
   for (const path of old.entries.keys())
-    if (!tracked.has(path) && !input.carried.has(path) && !input.untracked.has(path) && !isNested(path, input.nested)) work.remove.add(path);
-  for (const path of [...work.remove]) if (input.carried.has(path) || input.untracked.has(path)) work.remove.delete(path);
+    if (!tracked.has(path) && !input.carried.has(path) && !input.untracked.has(path) && !isNested(path, input.nested))
+      work.remove.add(path);
+  for (const path of [...work.remove])
+    if (input.carried.has(path) || input.untracked.has(path)) work.remove.delete(path);
   return work;
 }
 
@@ -165,11 +177,23 @@ const isNested = (path: Raw, nested: ReadonlySet<Raw>): boolean => {
 };
 
 /** Writes blobs as they are: no filter, no line endings. */
-async function checkOut(scratch: Scratch, target: Target, entries: readonly IndexEntry[], paths: readonly Raw[], signal?: AbortSignal): Promise<void> {
+async function checkOut(
+  scratch: Scratch,
+  target: Target,
+  entries: readonly IndexEntry[],
+  paths: readonly Raw[],
+  signal?: AbortSignal,
+): Promise<void> {
   if (paths.length === 0) return;
   const index = `${scratch.dir}/new-index`;
   const wanted = new Set(paths);
-  writeFileSync(fsPath(index), writeIndex(entries.filter(({ path }) => wanted.has(path)).map((entry) => ({ ...entry })), target.tree.objectFormat));
+  writeFileSync(
+    fsPath(index),
+    writeIndex(
+      entries.filter(({ path }) => wanted.has(path)).map((entry) => ({ ...entry })),
+      target.tree.objectFormat,
+    ),
+  );
   await git(["checkout-index", "-f", "-q", "-z", "--stdin"], {
     env: { ...scratch.env, GIT_WORK_TREE: stringPath(target.dirs.worktree), GIT_INDEX_FILE: stringPath(index) },
     cwd: target.dirs.worktree,
@@ -190,7 +214,13 @@ async function smudge(
   if (paths.length === 0) return;
   const index = `${scratch.dir}/new-index`;
   const wanted = new Set(paths);
-  writeFileSync(fsPath(index), writeIndex(entries.filter(({ path }) => wanted.has(path)).map((entry) => ({ ...entry })), target.tree.objectFormat));
+  writeFileSync(
+    fsPath(index),
+    writeIndex(
+      entries.filter(({ path }) => wanted.has(path)).map((entry) => ({ ...entry })),
+      target.tree.objectFormat,
+    ),
+  );
   await git([...OFF, "checkout-index", "-f", "-q", "-z", "--stdin"], {
     env: {
       ...userEnv(ws.home, ws.networkEnv),
@@ -202,15 +232,28 @@ async function smudge(
     input: bytesOf(paths.map((path) => `${path}\0`).join("")),
     signal: input.signal,
   }).catch((error: unknown) => {
-    input.warnings.add(`files that a filter makes could not be written: ${paths.slice(0, 5).map(toText).join(", ")} (${(error as Error).message})`);
+    input.warnings.add(
+      `files that a filter makes could not be written: ${paths.slice(0, 5).map(toText).join(", ")} (${(error as Error).message})`,
+    );
   });
 }
 
 /** Removes what is untracked and not in the checkpoint: leftovers of set-up. */
-async function sweep(scratch: Scratch, target: Target, entries: readonly IndexEntry[], input: WorktreeInput): Promise<void> {
+async function sweep(
+  scratch: Scratch,
+  target: Target,
+  entries: readonly IndexEntry[],
+  input: WorktreeInput,
+): Promise<void> {
   const { dirs } = target;
   const index = `${scratch.dir}/sweep-index`;
-  writeFileSync(fsPath(index), writeIndex(entries.map((entry) => ({ ...entry })), target.tree.objectFormat));
+  writeFileSync(
+    fsPath(index),
+    writeIndex(
+      entries.map((entry) => ({ ...entry })),
+      target.tree.objectFormat,
+    ),
+  );
   const output = await git(["ls-files", "-z", "--others", "--exclude-standard"], {
     env: { ...scratch.env, GIT_WORK_TREE: stringPath(dirs.worktree), GIT_INDEX_FILE: stringPath(index) },
     cwd: dirs.worktree,
@@ -278,7 +321,12 @@ export async function fixRawBytes(
     if (!own) continue;
     const differs = new Set(tree.index.entries.map((entry) => entry.path));
     const wrong = own.entries.filter(
-      (entry) => entry.stage === 0 && own.tracked.has(entry.path) && !differs.has(entry.path) && !entry.skipWorktree && entry.mode !== GITLINK,
+      (entry) =>
+        entry.stage === 0 &&
+        own.tracked.has(entry.path) &&
+        !differs.has(entry.path) &&
+        !entry.skipWorktree &&
+        entry.mode !== GITLINK,
     );
     const paths = wrong.map((entry) => entry.path).filter((path) => !carried.has(path));
     if (paths.length === 0) continue;

@@ -1,5 +1,5 @@
 /** Puts a checkpoint back: everything is fetched and checked first, then the target is made to be it, then it is verified. */
-import { lstatSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { HangarError, type LeftOut } from "@hangar/shared";
 import { extractArchive } from "./archive.ts";
@@ -11,12 +11,20 @@ import { absolute, findGitDirs, git, type GitDirs, OFF, fixedEnv } from "./git.t
 import { createMemory } from "./memory.ts";
 import { type Meta, parseMeta } from "./meta.ts";
 import type { ParentState } from "./parent.ts";
-import { fsPath, type Raw, rawFrom, rawOf, stringPath, toText } from "./raw.ts";
+import { fsPath, type Raw, rawFrom, rawOf, stringPath, toText, lstatRaw } from "./raw.ts";
 import { restoreRepository, type Target } from "./restore-repository.ts";
 import { fixRawBytes, restoreWorktree } from "./restore-tree.ts";
-import { type Scan, scanWorkspace } from "./scan.ts";
+import { type Scan, scanWorkspace, writeLost } from "./scan.ts";
 import { Spool, openMeta } from "./spool.ts";
-import { CHANNELS, type Channel, channelsOf, type Files, type Root, type TreeState, type WorkspaceState } from "./state.ts";
+import {
+  CHANNELS,
+  type Channel,
+  channelsOf,
+  type Files,
+  type Root,
+  type TreeState,
+  type WorkspaceState,
+} from "./state.ts";
 import type { Restored, RestoreOptions, Workspace } from "./types.ts";
 import { refuseWork } from "./work.ts";
 
@@ -34,7 +42,9 @@ export async function restoreCheckpoint(ws: Workspace, options: RestoreOptions):
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
     if (code === "ENOSPC" || code === "EDQUOT")
-      throw new HangarError("disk_full", `The disk of ${ws.repo} is full: free some space and try again`, { cause: error });
+      throw new HangarError("disk_full", `The disk of ${ws.repo} is full: free some space and try again`, {
+        cause: error,
+      });
     throw error;
   } finally {
     rmSync(scratch, { recursive: true, force: true });
@@ -63,7 +73,11 @@ class Restore {
       await spool.fetch(meta.parts.map((part) => part.name));
       return await readDocument(spool);
     });
-    const roots = { repo: absolute(this.#ws.repo), home: absolute(this.#ws.home), parent: rawFrom(dirname(this.#ws.repo)) };
+    const roots = {
+      repo: absolute(this.#ws.repo),
+      home: absolute(this.#ws.home),
+      parent: rawFrom(dirname(this.#ws.repo)),
+    };
     const dirs = await this.#target(roots.repo, meta);
     if (!force) await refuseWork(this.#ws, dirs, signal);
     const trees = this.#placeable(document, roots);
@@ -92,7 +106,10 @@ class Restore {
         ...(signal && { signal }),
       });
     });
-    const { scan, differs, found } = await this.#time("verify", () => this.#verify(spool, meta, document, targets, carried));
+    writeLost(dirs.commonDir, meta.left_out as LeftOut[]);
+    const { scan, differs, found } = await this.#time("verify", () =>
+      this.#verify(spool, meta, document, targets, carried),
+    );
     for (const text of meta.warnings) this.#warnings.add(text);
     const verified = found === meta.fingerprint;
     const next = verified ? await this.#time("remember", () => this.#parent(spool, meta, document, scan)) : null;
@@ -129,9 +146,12 @@ class Restore {
   async #target(repo: Raw, meta: Meta): Promise<GitDirs> {
     const found = findGitDirs(repo);
     if (found) return found;
-    const there = lstatSync(fsPath(repo), { throwIfNoEntry: false });
+    const there = lstatRaw(repo);
     if (there && (!there.isDirectory() || readdirSync(fsPath(repo)).length > 0))
-      throw new HangarError("workspace_has_work", `${this.#ws.repo} is not empty and no git repository: name a fresh clone or a new folder`);
+      throw new HangarError(
+        "workspace_has_work",
+        `${this.#ws.repo} is not empty and no git repository: name a fresh clone or a new folder`,
+      );
     mkdirSync(fsPath(repo), { recursive: true });
     await git(["init", "-q", "--template=", `--object-format=${meta.object_format}`, stringPath(repo)], {
       env: fixedEnv(this.#ws.home),
@@ -140,7 +160,10 @@ class Restore {
     const dirs = findGitDirs(repo);
     if (!dirs) throw new HangarError("internal", "git init made no repository");
     if (meta.remote !== null)
-      await git([...OFF, "remote", "add", "origin", meta.remote], { env: { ...fixedEnv(this.#ws.home), GIT_DIR: stringPath(dirs.gitDir) }, cwd: repo });
+      await git([...OFF, "remote", "add", "origin", meta.remote], {
+        env: { ...fixedEnv(this.#ws.home), GIT_DIR: stringPath(dirs.gitDir) },
+        cwd: repo,
+      });
     return dirs;
   }
 
@@ -209,9 +232,18 @@ class Restore {
           check: (entry) => {
             const path = rawOf(entry.path);
             if (path.split("/").some((piece) => piece.toLowerCase() === ".git"))
-              throw new HangarError("checkpoint_invalid", "The checkpoint is forged: an archive writes into a git folder");
-            if (root !== "repo" && !document.trees.some((tree) => tree.root === root && path.startsWith(`${tree.path}/`)))
-              throw new HangarError("checkpoint_invalid", "The checkpoint is forged: an archive writes beside the workspace");
+              throw new HangarError(
+                "checkpoint_invalid",
+                "The checkpoint is forged: an archive writes into a git folder",
+              );
+            if (
+              root !== "repo" &&
+              !document.trees.some((tree) => tree.root === root && path.startsWith(`${tree.path}/`))
+            )
+              throw new HangarError(
+                "checkpoint_invalid",
+                "The checkpoint is forged: an archive writes beside the workspace",
+              );
           },
           want: (entry) => {
             const path = rawOf(entry.path);
@@ -253,7 +285,11 @@ class Restore {
     if (found === meta.fingerprint) return { scan, differs: [], found };
     const expected = await readState(spool, meta, document);
     const differs = differences(expected, state);
-    return { scan, differs: differs.length > 0 ? differs : ["the fingerprint: the meta's is not that of its parts"], found };
+    return {
+      scan,
+      differs: differs.length > 0 ? differs : ["the fingerprint: the meta's is not that of its parts"],
+      found,
+    };
   }
 
   async #parent(spool: Spool, meta: Meta, document: StateDocument, scan: Scan): Promise<ParentState> {
@@ -299,7 +335,7 @@ function nestedIn(trees: readonly TreeState[], n: number): Set<Raw> {
 
 /** Nothing there, an empty folder, or a linked working tree of this very repository. */
 function isFreeFor(at: Raw, repo: Raw): boolean {
-  const there = lstatSync(fsPath(at), { throwIfNoEntry: false });
+  const there = lstatRaw(at);
   if (!there) return true;
   if (!there.isDirectory()) return at.startsWith(`${repo}/`);
   if (at.startsWith(`${repo}/`) || readdirSync(fsPath(at)).length === 0) return true;

@@ -10,7 +10,16 @@ const MAX_SHOWN_PATCH = 256 * 1024;
 const MAX_COMMITS = 200;
 const MAX_NAMES = 2000;
 
-const DIFF = ["--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--src-prefix=a/", "--dst-prefix=b/", "--unified=3", "--ignore-submodules=dirty"];
+const DIFF = [
+  "--no-ext-diff",
+  "--no-textconv",
+  "--no-color",
+  "--no-renames",
+  "--src-prefix=a/",
+  "--dst-prefix=b/",
+  "--unified=3",
+  "--ignore-submodules=dirty",
+];
 
 /** `git diff --binary HEAD` of the main working tree. Empty: nothing tracked is changed, or no HEAD. */
 export async function makePatch(scan: Scan, signal?: AbortSignal): Promise<{ patch: Buffer; tooLarge: Raw[] }> {
@@ -20,11 +29,23 @@ export async function makePatch(scan: Scan, signal?: AbortSignal): Promise<{ pat
   if (own.tracked.size === 0 && tree.deleted.length === 0 && own.changes.length === 0)
     return { patch: Buffer.alloc(0), tooLarge: [] };
   const tooLarge = [...own.tracked].filter(([, file]) => file.size > MAX_PATCHED).map(([path]) => path);
-  const result = await tryGit(["diff", "--binary", "--full-index", ...DIFF, tree.head, "--", ".", ...tooLarge.map((path) => `:(exclude,literal,top)${stringPath(path)}`)], {
-    env: patchEnv(own),
-    cwd: own.dirs.worktree,
-    signal,
-  });
+  const result = await tryGit(
+    [
+      "diff",
+      "--binary",
+      "--full-index",
+      ...DIFF,
+      tree.head,
+      "--",
+      ".",
+      ...tooLarge.map((path) => `:(exclude,literal,top)${stringPath(path)}`),
+    ],
+    {
+      env: patchEnv(own),
+      cwd: own.dirs.worktree,
+      signal,
+    },
+  );
   // A partial clone may lack what the diff compares with, and the tree may change under it: the patch is not what counts.
   return { patch: result.code === 0 ? result.stdout : Buffer.alloc(0), tooLarge };
 }
@@ -35,7 +56,12 @@ const patchEnv = (own: TreeScan): Record<string, string> => ({
   GIT_INDEX_FILE: stringPath(own.indexPath),
 });
 
-export async function makeReview(scan: Scan, base: string | null, patch: Buffer, signal?: AbortSignal): Promise<Buffer> {
+export async function makeReview(
+  scan: Scan,
+  base: string | null,
+  patch: Buffer,
+  signal?: AbortSignal,
+): Promise<Buffer> {
   const tree = scan.trees[0];
   const own = scan.scans[0];
   const log = tree?.head && own ? await commits(own.scratch, tree.head, base, signal) : [];
@@ -66,10 +92,24 @@ interface ReviewCommit {
   readonly subject: string;
 }
 
-async function commits(scratch: Scratch, head: string, base: string | null, signal?: AbortSignal): Promise<ReviewCommit[]> {
+async function commits(
+  scratch: Scratch,
+  head: string,
+  base: string | null,
+  signal?: AbortSignal,
+): Promise<ReviewCommit[]> {
   if (base === head) return [];
   const output = await git(
-    ["log", "-z", `--max-count=${MAX_COMMITS}`, "--no-show-signature", "--format=%H%n%an%n%aI%n%s", head, ...(base ? [`^${base}`] : []), "--"],
+    [
+      "log",
+      "-z",
+      `--max-count=${MAX_COMMITS}`,
+      "--no-show-signature",
+      "--format=%H%n%an%n%aI%n%s",
+      head,
+      ...(base ? [`^${base}`] : []),
+      "--",
+    ],
     { env: scratch.env, cwd: scratch.dir, signal },
   ).catch(() => Buffer.alloc(0));
   return output

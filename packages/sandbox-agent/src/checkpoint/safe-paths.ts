@@ -1,13 +1,13 @@
 /** Folders are made and files removed below a root, never through a link. */
-import { lstatSync, mkdirSync, rmdirSync, rmSync, unlinkSync } from "node:fs";
-import { fsPath, parentRaw, type Raw } from "./raw.ts";
+import { mkdirSync, rmdirSync, rmSync, unlinkSync } from "node:fs";
+import { fsPath, parentRaw, type Raw, lstatRaw } from "./raw.ts";
 
 /** Makes `path` below `root` a real folder; a file or link that is in the way is removed. */
 export function makeFolder(root: Raw, path: Raw): void {
   if (path === "") return;
   makeFolder(root, parentRaw(path));
   const at = `${root}/${path}`;
-  const there = lstatSync(fsPath(at), { throwIfNoEntry: false });
+  const there = lstatRaw(at);
   if (there?.isDirectory()) return;
   if (there) unlinkSync(fsPath(at));
   mkdirSync(fsPath(at));
@@ -17,7 +17,7 @@ export function makeFolder(root: Raw, path: Raw): void {
 export function isReal(root: Raw, path: Raw): boolean {
   const parent = parentRaw(path);
   if (parent === "") return true;
-  return isReal(root, parent) && lstatSync(fsPath(`${root}/${parent}`), { throwIfNoEntry: false })?.isDirectory() === true;
+  return isReal(root, parent) && lstatRaw(`${root}/${parent}`)?.isDirectory() === true;
 }
 
 /** Removes a file, link or whole folder, and folders above it that this leaves empty. */

@@ -1,5 +1,5 @@
 /** Reads one working tree: its HEAD, refs, index, files and git state, as they are, without a lock or a write. */
-import { copyFileSync, lstatSync, readdirSync, readFileSync, statSync, type Stats } from "node:fs";
+import { copyFileSync, readdirSync, readFileSync, statSync, type Stats } from "node:fs";
 import { setImmediate as breathe } from "node:timers/promises";
 import { HangarError } from "@hangar/shared";
 import { linkTarget, Vanished } from "./content.ts";
@@ -8,7 +8,7 @@ import { readGitFiles } from "./git-files.ts";
 import { findGitDirs, fixedEnv, git, type GitDirs, makeScratch, OFF, type Scratch } from "./git.ts";
 import { type IndexEntry, type IndexFile, readIndex } from "./index-file.ts";
 import { type HeadChange, type Memory, type TreeMemory, treeMemory } from "./memory.ts";
-import { byBytes, fsPath, joinRaw, parentRaw, type Raw, rawOf, splitZ, stringPath, toText } from "./raw.ts";
+import { byBytes, fsPath, joinRaw, parentRaw, type Raw, rawOf, splitZ, stringPath, toText, lstatRaw } from "./raw.ts";
 import type { Files, FileState, IndexDelta, TreeState } from "./state.ts";
 import { convertedPaths } from "./converted.ts";
 
@@ -48,11 +48,7 @@ export interface TreeScan {
 const GITLINK = 0o160000;
 const SYMLINK = 0o120000;
 
-export async function scanTree(
-  context: ScanContext,
-  dirs: GitDirs,
-  keepIgnored: readonly string[],
-): Promise<TreeScan> {
+export async function scanTree(context: ScanContext, dirs: GitDirs, keepIgnored: readonly string[]): Promise<TreeScan> {
   const memory = treeMemory(context.memory, dirs.gitDir);
   const config = await readConfig(context, dirs, memory);
   const { objectFormat } = config;
@@ -164,7 +160,8 @@ function scratchOf(context: ScanContext, dirs: GitDirs, memory: TreeMemory, conf
   const key = `${dirs.commonDir} ${config.objectFormat} ${stampOf(shallow)} ${config.value("core.ignorecase")}`;
   if (memory.scratch?.key === key && statSync(fsPath(`${memory.scratch.scratch.dir}/HEAD`), { throwIfNoEntry: false }))
     return memory.scratch.scratch;
-  const name = memory.scratch?.scratch.dir ?? `${context.scratch}/tree-${context.memory.trees.size}-${Date.now().toString(36)}`;
+  const name =
+    memory.scratch?.scratch.dir ?? `${context.scratch}/tree-${context.memory.trees.size}-${Date.now().toString(36)}`;
   const scratch = makeScratch({
     dir: name,
     home: context.home,
@@ -265,8 +262,7 @@ async function readTreeIndex(
   // Git puts a new index in place by a rename: the inode tells two of the same length and moment apart.
   const stamp = stampOf(path);
   const known = memory.index;
-  if (known?.stamp === stamp)
-    return { file: known.file, path: known.expanded ?? path, mtimeMs: known.mtimeMs, stamp };
+  if (known?.stamp === stamp) return { file: known.file, path: known.expanded ?? path, mtimeMs: known.mtimeMs, stamp };
   let file = readIndex(readFileSync(fsPath(path)), format);
   let expanded: Raw | null = null;
   if (file.needsExpansion) {
@@ -285,7 +281,15 @@ async function expandIndex(context: ScanContext, dirs: GitDirs, scratch: Scratch
     if (name === "index" || name.startsWith("sharedindex."))
       copyFileSync(fsPath(`${dirs.gitDir}/${name}`), fsPath(`${scratch.dir}/${name}`));
   await git(
-    ["-c", "index.sparse=false", "-c", "core.splitIndex=false", "update-index", "--no-split-index", "--force-write-index"],
+    [
+      "-c",
+      "index.sparse=false",
+      "-c",
+      "core.splitIndex=false",
+      "update-index",
+      "--no-split-index",
+      "--force-write-index",
+    ],
     {
       env: { ...scratch.env, GIT_WORK_TREE: stringPath(dirs.worktree), GIT_INDEX_FILE: stringPath(copy) },
       cwd: dirs.worktree,
@@ -311,7 +315,17 @@ async function headChanges(
   const key = `${index.stamp} ${head}`;
   if (memory.diff?.key === key) return memory.diff.changes;
   const output = await git(
-    ["diff-index", "--cached", "--raw", "-z", "--no-renames", "--no-abbrev", "--ignore-submodules=none", head ?? EMPTY_TREE[format], "--"],
+    [
+      "diff-index",
+      "--cached",
+      "--raw",
+      "-z",
+      "--no-renames",
+      "--no-abbrev",
+      "--ignore-submodules=none",
+      head ?? EMPTY_TREE[format],
+      "--",
+    ],
     { env: { ...scratch.env, GIT_INDEX_FILE: stringPath(index.path) }, cwd: scratch.dir, signal: context.signal },
   );
   const pieces = splitZ(output);
@@ -429,7 +443,7 @@ async function readFiles(context: ScanContext, input: FilesInput): Promise<Found
     if (path === previous) continue;
     previous = path;
     const at = `${dirs.worktree}/${path}`;
-    const stat = folders.real(parentRaw(path)) ? lstatSync(fsPath(at), { throwIfNoEntry: false }) : undefined;
+    const stat = folders.real(parentRaw(path)) ? lstatRaw(at) : undefined;
     if ((entry.mode & 0o170000) === GITLINK) {
       if (stat?.isDirectory()) {
         if (findGitDirs(at)) found.nested.push(path);
@@ -473,16 +487,14 @@ async function readFiles(context: ScanContext, input: FilesInput): Promise<Found
       } else await readBroken(context, dirs, path, read, found.untracked);
       continue;
     }
-    const stat = lstatSync(fsPath(`${dirs.worktree}/${name}`), { throwIfNoEntry: false });
+    const stat = lstatRaw(`${dirs.worktree}/${name}`);
     if (stat && (stat.isFile() || stat.isSymbolicLink())) await read(name, stat, found.untracked);
   }
   // Out of the index and ignored now, but a file of HEAD: it is part of the work all the same.
   const inIndex = new Set(index.file.entries.map((entry) => entry.path));
   for (const { path, headMode } of changes) {
     if (headMode === 0 || headMode === GITLINK || inIndex.has(path) || listed.has(path)) continue;
-    const stat = folders.real(parentRaw(path))
-      ? lstatSync(fsPath(`${dirs.worktree}/${path}`), { throwIfNoEntry: false })
-      : undefined;
+    const stat = folders.real(parentRaw(path)) ? lstatRaw(`${dirs.worktree}/${path}`) : undefined;
     if (stat && (stat.isFile() || stat.isSymbolicLink())) await read(path, stat, found.tracked);
   }
   found.nested.sort(byBytes);
@@ -497,11 +509,13 @@ async function readBroken(
   read: (path: Raw, stat: Stats, into: Files) => Promise<void>,
   into: Files,
 ): Promise<void> {
-  context.warnings.add(`${toText(path)} looks like a repository but has no git folder that works: its files are kept, its .git is not`);
+  context.warnings.add(
+    `${toText(path)} looks like a repository but has no git folder that works: its files are kept, its .git is not`,
+  );
   for (const name of readdirSync(fsPath(`${dirs.worktree}/${path}`), { encoding: "latin1" })) {
     if (name === ".git") continue;
     const child = joinRaw(path, name);
-    const stat = lstatSync(fsPath(`${dirs.worktree}/${child}`), { throwIfNoEntry: false });
+    const stat = lstatRaw(`${dirs.worktree}/${child}`);
     if (stat?.isDirectory()) await readBroken(context, dirs, child, read, into);
     else if (stat && (stat.isFile() || stat.isSymbolicLink())) await read(child, stat, into);
   }
@@ -571,9 +585,7 @@ export class RealFolders {
   real(folder: Raw): boolean {
     const known = this.#known.get(folder);
     if (known !== undefined) return known;
-    const real =
-      this.real(parentRaw(folder)) &&
-      lstatSync(fsPath(`${this.#root}/${folder}`), { throwIfNoEntry: false })?.isDirectory() === true;
+    const real = this.real(parentRaw(folder)) && lstatRaw(`${this.#root}/${folder}`)?.isDirectory() === true;
     this.#known.set(folder, real);
     return real;
   }

@@ -1,11 +1,13 @@
 /** Reads a whole workspace: the repository, what is nested in it, its linked working trees. */
-import { mkdirSync, readdirSync, readFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
-import { HangarError, type LeftOut } from "@hangar/shared";
+import { HangarError, LeftOut as LeftOutSchema } from "@hangar/shared";
+import type { LeftOut } from "@hangar/shared";
+import { z } from "zod";
 import { type ConfigEntry, parseConfigList } from "./git-config.ts";
 import { absolute, findGitDirs, git, type GitDirs, resolveRaw, userEnv } from "./git.ts";
 import { createMemory, type Memory } from "./memory.ts";
-import { byBytes, fsPath, joinRaw, type Raw, rawFrom, toText } from "./raw.ts";
+import { byBytes, fromText, fsPath, joinRaw, lstatRaw, type Raw, rawFrom, toText } from "./raw.ts";
 import { type ScanContext, scanTree, stampOf, type TreeScan } from "./scan-tree.ts";
 import { type Channels, channelsOf, noFiles, type Root, type TreeState } from "./state.ts";
 import type { Workspace } from "./types.ts";
@@ -55,6 +57,9 @@ export async function scanWorkspace(
   const leftOut = limitUntracked(walk, maxUntracked);
   for (const [at, size] of context.unreadable)
     leftOut.push({ path: toText(at.startsWith(`${repo}/`) ? at.slice(repo.length + 1) : at), size });
+  for (const lost of readLost(dirs.commonDir))
+    if (!leftOut.some(({ path }) => path === lost.path) && !lstatRaw(`${repo}/${fromText(lost.path)}`))
+      leftOut.push(lost);
   for (const { path } of leftOut.slice(0, 50)) context.warnings.add(`left out: ${path}`);
   return {
     trees: walk.trees,
@@ -66,6 +71,27 @@ export async function scanWorkspace(
   };
 }
 
+const Lost = z.array(LeftOutSchema);
+const LOST_FILE = "hangar/left-out.json";
+
+/** What the checkpoint that this workspace was restored from had left out: it stays named for as long as it is not there. */
+function readLost(commonDir: Raw): LeftOut[] {
+  try {
+    return Lost.parse(JSON.parse(readFileSync(fsPath(`${commonDir}/${LOST_FILE}`), "utf8")));
+  } catch {
+    return [];
+  }
+}
+
+export function writeLost(commonDir: Raw, leftOut: readonly LeftOut[]): void {
+  if (leftOut.length === 0) {
+    rmSync(fsPath(`${commonDir}/${LOST_FILE}`), { force: true });
+    return;
+  }
+  mkdirSync(fsPath(`${commonDir}/hangar`), { recursive: true });
+  writeFileSync(fsPath(`${commonDir}/${LOST_FILE}`), JSON.stringify(leftOut));
+}
+
 export const memoryOf = (ws: Workspace): Memory => ws.memory ?? createMemory();
 
 /** What the home's configuration says of ignored files and conversions. */
@@ -74,10 +100,21 @@ async function readUserConfig(ws: Workspace, memory: Memory): Promise<readonly C
   const stamp = [`${home}/.gitconfig`, `${home}/.config/git/config`].map(stampOf).join(" ");
   if (stamp.trim() === "") return [];
   if (memory.userConfig?.stamp !== stamp) {
-    const output = await git(["config", "--global", "--includes", "--type=path", "-z", "--get-regexp", "^core[.](excludesfile|attributesfile)$"], {
-      env: userEnv(ws.home),
-      cwd: "/",
-    }).catch(() => Buffer.alloc(0));
+    const output = await git(
+      [
+        "config",
+        "--global",
+        "--includes",
+        "--type=path",
+        "-z",
+        "--get-regexp",
+        "^core[.](excludesfile|attributesfile)$",
+      ],
+      {
+        env: userEnv(ws.home),
+        cwd: "/",
+      },
+    ).catch(() => Buffer.alloc(0));
     const other = await git(["config", "--global", "--includes", "-z", "--get-regexp", "^core[.](autocrlf|eol)$"], {
       env: userEnv(ws.home),
       cwd: "/",
@@ -149,7 +186,12 @@ class Walk {
       return;
     }
     // Its folder was removed without `git worktree remove`: git still lists it, with its HEAD.
-    this.trees.push({ ...MISSING, ...identity, ...headOf(`${owner.commonDir}/worktrees/${id}`, ownerScan), objectFormat: ownerScan.state.objectFormat });
+    this.trees.push({
+      ...MISSING,
+      ...identity,
+      ...headOf(`${owner.commonDir}/worktrees/${id}`, ownerScan),
+      objectFormat: ownerScan.state.objectFormat,
+    });
     this.scans.push(null);
   }
 
@@ -165,7 +207,10 @@ class Walk {
         );
         continue;
       }
-      const inside = dirs.gitFile && /^(?:.*\/)?\.git\/modules\/./s.test(dirs.gitDir.slice(this.#roots.repo.length + 1)) && dirs.gitDir.startsWith(`${this.#roots.repo}/`);
+      const inside =
+        dirs.gitFile &&
+        /^(?:.*\/)?\.git\/modules\/./s.test(dirs.gitDir.slice(this.#roots.repo.length + 1)) &&
+        dirs.gitDir.startsWith(`${this.#roots.repo}/`);
       await this.repository(dirs, {
         kind: "nested",
         root: identity.root,

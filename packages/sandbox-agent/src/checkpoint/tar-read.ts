@@ -40,7 +40,8 @@ export async function readArchive(
       try {
         await onEntry(entry, stream);
       } finally {
-        stream.destroy();
+        // A stream that was left half read may still be taking bytes.
+        if (!stream.closed) await new Promise((resolve) => stream.once("close", resolve).destroy());
       }
     },
     limits,

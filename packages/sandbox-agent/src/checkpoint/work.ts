@@ -15,7 +15,10 @@ export async function refuseWork(ws: Workspace, dirs: GitDirs, signal?: AbortSig
   const commit = lost.stdout.toString("latin1").trim();
   if (lost.code === 0 && commit === "") return;
   if (lost.code !== 0)
-    throw new HangarError("workspace_has_work", `${ws.repo} is no fresh clone (git rev-list: ${lost.stderr.trim().slice(0, 200)}): use another, or --force`);
+    throw new HangarError(
+      "workspace_has_work",
+      `${ws.repo} is no fresh clone (git rev-list: ${lost.stderr.trim().slice(0, 200)}): use another, or --force`,
+    );
   throw new HangarError(
     "workspace_has_work",
     `${ws.repo} has commits that its remote lacks (${commit.slice(0, 12)}): push them, restore into a fresh clone, or use --force`,

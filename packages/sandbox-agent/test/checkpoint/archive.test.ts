@@ -1,4 +1,5 @@
 import { createHash, randomBytes } from "node:crypto";
+import { once } from "node:events";
 import { createReadStream, createWriteStream } from "node:fs";
 import { appendFile, lstat, mkdir, readdir, readFile, rm, stat, symlink, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -236,6 +237,20 @@ it("gives each member's content as a stream and skips what is not read", async (
     ["c", 0],
     ["d", big.length],
   ]);
+});
+
+it("goes on with the next member where a member's stream is left half read", async () => {
+  const big = randomBytes(3_000_000);
+  const entries = Array.from({ length: 12 }, (_, i) => file(`f${i}`, big));
+  const path = await bench.pack(entries);
+  const seen: string[] = [];
+  await readArchive(createReadStream(path), async (entry, content) => {
+    await once(content, "readable");
+    const first = content.read() as Buffer;
+    expect(big.subarray(0, first.length).equals(first)).toBe(true);
+    seen.push(entry.path.toString());
+  });
+  expect(seen).toEqual(entries.map((entry) => entry.path.toString()));
 });
 
 it("copies a file that grows meanwhile up to the size announced", async () => {

@@ -33,7 +33,7 @@ export async function waitUntilReady(context: Context, session: Session): Promis
   context.ui.progress(`${session.name}: starting`);
   const ready = await waitFor(context, session, "to be ready", (now) => now.state !== "STARTING");
   context.ui.done();
-  if (ready.state === "FAILED") throw failedStart(ready);
+  if (ready.state === "FAILED") throw await failedStart(context, ready);
   return ready;
 }
 
@@ -64,7 +64,7 @@ export async function followTurn(context: Context, session: Session, turn: Turn,
   const now = await watch(context, session, {
     since: turn.queued_at,
     over: (now) => {
-      if (now.state === "FAILED" && !ended(now)) throw failedStart(now);
+      if (now.state === "FAILED" && !ended(now)) return true;
       // Its checkpoint follows the agent's end: it has settled when the session is idle, or the next turn runs.
       return ended(now) && (now.state !== "ACTIVE" || now.turns.some((one) => one.state === "running"));
     },
@@ -81,6 +81,7 @@ export async function followTurn(context: Context, session: Session, turn: Turn,
     what: "to end",
   });
   ui.done();
+  if (!ended(now)) throw await failedStart(context, now);
   return turnOf(now) ?? turn;
 }
 
@@ -205,5 +206,13 @@ function showOutput({ ui }: Context, output: Output): void {
   }
 }
 
-const failedStart = (session: Session): HangarError =>
-  hangarError("start_timeout", `${session.name} did not start: ${safe(session.status ?? "it says nothing")}`);
+/** The session says why in words; the kind of it is in its events. */
+async function failedStart(context: Context, session: Session): Promise<HangarError> {
+  let code = "internal";
+  const stop = AbortSignal.timeout(2000);
+  for await (const { event } of context.client().events(session.id, "0", stop)) {
+    if (event.type === "start_failed") code = event.code;
+    if (event.type === "state" && event.state === "FAILED" && event.status === session.status) break;
+  }
+  return hangarError(code, `${session.name} did not start: ${safe(session.status ?? "it says nothing")}`);
+}

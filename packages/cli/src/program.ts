@@ -29,7 +29,9 @@ Examples:
 Environment: HANGAR_DATA_DIR for another data folder; HANGAR_URL and HANGAR_TOKEN for a Hangar elsewhere; NO_COLOR.
 ${EXIT_HELP}`,
     )
-    .exitOverride();
+    .exitOverride()
+    // Options of what `sb exec` runs are not Hangar's.
+    .enablePositionalOptions();
   hangarItself(program, context);
   environments(program.command("env").description("environments: what a session's sandbox is made from"), context);
   secrets(program.command("secret").description("secrets: kept sealed, given to sandboxes when they start"), context);
@@ -274,7 +276,7 @@ function sandboxes(command: Command, context: Context): void {
       "after",
       examples("hangar sb exec csv-fix git status", "hangar sb exec csv-fix -- sh -c 'npm test | tail'"),
     )
-    .action((name, argv, options) => exec(context, name, argv, options));
+    .action((name, argv: string[], options) => exec(context, name, argv[0] === "--" ? argv.slice(1) : argv, options));
   command
     .command("attach <session>")
     .description("a terminal in a session's sandbox; detach with Ctrl-], what runs in it goes on")

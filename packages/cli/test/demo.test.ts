@@ -1,6 +1,8 @@
 import { readdirSync } from "node:fs";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { type Cli, makeCli } from "./support.ts";
+
+vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
 
 let cli: Cli;
 beforeEach(() => {

@@ -1,7 +1,7 @@
 /** Every `hangar` command that README.md shows is run, in its order, with a local repo in the place of the one on the network. */
 import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { delimiter, join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { git, run } from "../../../test/support/hangar.ts";
 import { type Cli, makeCli } from "./support.ts";
 
@@ -11,6 +11,8 @@ const blocks = (language: string): string[] =>
   [...README.matchAll(/^```(\w+)\n([\s\S]*?)^```$/gm)]
     .filter((found) => found[1] === language)
     .map((found) => found[2] as string);
+
+vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
 
 let cli: Cli;
 let remote: string;

@@ -95,6 +95,7 @@ function onTerminal(
       waiting.shift();
       child.stdin.write(next[1]);
     });
+    child.stdin.on("error", () => undefined);
     child.on("error", reject);
     child.on("exit", (code) => resolve({ code: code ?? -1, seen }));
   });

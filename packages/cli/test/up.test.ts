@@ -3,9 +3,11 @@ import { spawn } from "node:child_process";
 import { readFileSync, readdirSync, symlinkSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import type { Session, Status } from "@hangar/shared";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { CLI } from "../../../test/support/hangar.ts";
 import { type Cli, makeCli } from "./support.ts";
+
+vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
 
 let cli: Cli;
 beforeEach(() => {

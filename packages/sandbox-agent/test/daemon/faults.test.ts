@@ -184,3 +184,29 @@ test("on a full disk it says so, loses no event and goes on once there is room",
   expect(again).toMatchObject({ ok: true, value: { outcome: "committed" } });
   expect(coordinator.events.filter(({ type }) => type === "turn_finished")).toHaveLength(1);
 });
+
+test("a link over which nothing comes back is cut and dialled again", async () => {
+  const { coordinator, sandbox } = await stage();
+  sandbox.start();
+  await coordinator.ready();
+  coordinator.stall();
+  await coordinator.until(() => coordinator.hellos.length === 2, "another link");
+  expect(await coordinator.command(exec("true"))).toMatchObject({ ok: true });
+});
+
+test("a checkpoint whose parent is not known any more is made again, whole", async () => {
+  const { coordinator, sandbox, next } = await stage();
+  sandbox.start();
+  await coordinator.ready();
+  writeFileSync(join(sandbox.repo, "a.txt"), "first\n");
+  await coordinator.command({ kind: "checkpoint", reason: "manual", if_changed: false });
+  coordinator.refuseParents = true;
+  writeFileSync(join(sandbox.repo, "b.txt"), "second\n");
+  const answer = await coordinator.command({ kind: "checkpoint", reason: "manual", if_changed: true });
+  expect(answer).toMatchObject({ ok: true, value: { outcome: "committed" } });
+  expect(coordinator.committed.at(-1)!.request.parts.filter(({ from }) => from !== undefined)).toEqual([]);
+  const second = await next({ candidates: [coordinator.candidate(coordinator.committed.at(-1)!.id)] });
+  second.start();
+  await coordinator.ready();
+  expect([second.read("a.txt"), second.read("b.txt")]).toEqual(["first\n", "second\n"]);
+});

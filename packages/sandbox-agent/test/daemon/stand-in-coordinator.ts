@@ -51,6 +51,8 @@ export class StandInCoordinator {
   credential: { username: string; password: string } | null = null;
   /** Answers every HTTP request of the daemon with this. */
   failure: { status: number; code: string; detail: string } | null = null;
+  /** Knows no checkpoint that another one could build on. */
+  refuseParents = false;
   #repeated = 0;
   #acked = 0;
   #cut = false;
@@ -100,6 +102,11 @@ export class StandInCoordinator {
     this.#cut = true;
     this.#link?.terminate();
     this.#http.closeAllConnections();
+  }
+
+  /** Neither reads nor answers on the present link, and does not end it either. */
+  stall(): void {
+    this.#link?.pause();
   }
 
   heal(): void {
@@ -178,8 +185,8 @@ export class StandInCoordinator {
   }
 
   async close(): Promise<void> {
+    for (const socket of this.#sockets.clients) socket.terminate();
     this.#sockets.close();
-    this.#link?.terminate();
     this.#http.closeAllConnections();
     await new Promise((resolve) => this.#http.close(resolve));
   }
@@ -253,6 +260,7 @@ export class StandInCoordinator {
     }
     if (path === "/agent/checkpoints") {
       const begin = BeginCheckpoint.parse(json());
+      if (this.refuseParents && begin.parent !== null) return { code: "checkpoint_not_found" };
       this.#begun.set(begin.checkpoint, begin);
       return this.#uploads(
         begin,

@@ -91,6 +91,34 @@ test("what was frozen is there again in the next sandbox: commit, staged, unstag
   expect(later!.request.parts.filter(({ from }) => from === first!.id).length).toBeGreaterThan(0);
 });
 
+test("round after round, what each turn added is there, and only what is new is sent", async () => {
+  const { coordinator, sandbox, next } = await stage();
+  let here = sandbox;
+  let session: string | null = null;
+  for (let round = 1; round <= 6; round++) {
+    here.start();
+    await coordinator.ready();
+    const message = `git commit -qm R${round} --allow-empty; echo ${round} >> app.txt; echo ${round} > new-${round}.txt; git add new-${round}.txt`;
+    await coordinator.command(turn(message, { harness_session: session }));
+    const { result } = await coordinator.event("turn_finished");
+    expect(result).toMatchObject({ state: "done", conversation_lost: false });
+    session = result.harness_session;
+    expect((await coordinator.event("turn_settled")).error).toBeNull();
+    expect(await coordinator.command({ kind: "freeze", reason: "suspend", push: false })).toMatchObject({ ok: true });
+    here = await next();
+  }
+  here.start();
+  await coordinator.ready();
+  expect(await coordinator.event("restored")).toMatchObject({ verified: true, missing: [], bad: [] });
+  expect(here.git("log", "--format=%s", "origin/main..").split("\n")).toEqual(["R6", "R5", "R4", "R3", "R2", "R1"]);
+  expect(here.read("app.txt")).toBe("one\ntwo\nthree\n1\n2\n3\n4\n5\n6\n");
+  expect(here.read("new-1.txt")).toBe("1\n");
+  expect(here.git("diff", "--cached", "--name-only")).toBe("new-6.txt");
+  expect(here.git("diff", "--name-only")).toBe("app.txt");
+  const last = coordinator.committed.at(-1)!.request.parts;
+  expect(last.some(({ from }) => from === coordinator.committed[0]!.id)).toBe(true);
+});
+
 test("a damaged newest checkpoint is reported and the older one restored", async () => {
   const { coordinator, sandbox, next } = await stage();
   sandbox.start();

@@ -8,7 +8,7 @@ import { z } from "zod";
 import type { CliConfig } from "./config.ts";
 import { hangarError } from "./failure.ts";
 
-export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 
 export interface Client {
   readonly url: string;
@@ -37,7 +37,7 @@ export function connect(config: CliConfig): Client {
   return clientOf(url, token, config.url !== null);
 }
 
-export const notRunning = (cause?: unknown): HangarError =>
+const notRunning = (cause?: unknown): HangarError =>
   new HangarError("not_running", "Hangar is not running: start it with `hangar up`", { cause });
 
 /** What `hangar up` left for us; none: it never ran here, or the file is damaged. */

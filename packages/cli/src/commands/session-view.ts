@@ -96,7 +96,7 @@ function* flags(one: Checkpoint): Iterable<string> {
     yield `left out: ${one.left_out.map(({ path, size }) => `${safe(path)} (${bytes(size)})`).join(", ")}`;
 }
 
-export function showTurn(ui: Ui, turn: Turn): void {
+function showTurn(ui: Ui, turn: Turn): void {
   const mark = { done: ui.color.green("✓"), queued: "·", running: ui.color.cyan("▸"), failed: ui.color.red("✗") };
   const sign = mark[turn.state as keyof typeof mark] ?? ui.color.yellow("!");
   ui.out(`  ${sign} ${quote(turn.message)}${turn.state === "done" ? "" : ` (${turn.state})`}`);
@@ -119,7 +119,7 @@ export function turnLine(turn: Turn): string {
   return `turn ${turn.state}${seconds}: ${rest.join(", ")}`;
 }
 
-export function usageText(usage: Usage | null): string | null {
+function usageText(usage: Usage | null): string | null {
   if (!usage) return null;
   const input = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens;
   const cost = usage.cost_usd === null ? "" : `, $${usage.cost_usd.toFixed(usage.cost_usd < 1 ? 4 : 2)}`;

@@ -41,7 +41,7 @@ export interface Running {
 }
 
 /** The Hangar of this data folder, when it runs and answers. */
-export async function runningHere(context: Context): Promise<Running | null> {
+async function runningHere(context: Context): Promise<Running | null> {
   const local = readClientConfig(context.config.dataDir);
   if (local === null || local.pid === null || !processExists(local.pid)) return null;
   const client = clientOf(local.url, local.token, false);

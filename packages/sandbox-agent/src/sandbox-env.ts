@@ -2,7 +2,7 @@
  * The environment of everything that runs in the sandbox, and the files in its home that carry it: `~/.hangar/env` for
  * people's shells, git's identity and credential helper in the home's own configuration.
  */
-import { chmodSync, mkdirSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { BootSpec } from "@hangar/shared";
 import { SANDBOX_MARK } from "./config.ts";
@@ -27,7 +27,8 @@ export interface EnvironmentInput {
 export async function prepareEnvironment(input: EnvironmentInput): Promise<Environment> {
   const { config, boot } = input;
   const env = sandboxEnvironment(input);
-  writeEnvFile(config.home, { ...boot.variables, ...boot.secrets });
+  writeEnvFile(config.home, { PATH: env["PATH"] ?? "", ...boot.variables, ...boot.secrets });
+  writeProfile(config.home);
   replaceFile(join(config.state, LINK_FILE), JSON.stringify({ urls: config.urls, token: config.token }));
   await configureGit(input, env);
   return env;
@@ -54,6 +55,12 @@ function writeEnvFile(home: string, values: Record<string, string>): void {
   chmodSync(folder, 0o700);
   const lines = Object.entries(values).map(([name, value]) => `export ${name}=${shellQuote(value)}\n`);
   replaceFile(join(folder, "env"), lines.join(""), 0o600);
+}
+
+/** The machine's own profile sets PATH anew in every login shell; this one comes after it. */
+function writeProfile(home: string): void {
+  const path = join(home, ".profile");
+  if (!existsSync(path)) writeFileSync(path, 'if [ -r "$HOME/.hangar/env" ]; then . "$HOME/.hangar/env"; fi\n');
 }
 
 async function configureGit({ config, boot, agent }: EnvironmentInput, env: Environment): Promise<void> {

@@ -88,6 +88,17 @@ test("a terminal echoes, resizes, and its shell lives on in tmux after it is lef
   expect(again.code).toBe(1000);
 });
 
+test("a terminal's login shell has the sandbox's PATH and variables", async () => {
+  const { coordinator, sandbox } = await stage({ variables: { COLOUR: "blue" } });
+  const path = `${sandbox.root}/tools:${sandbox.env["PATH"]}`;
+  Object.defineProperty(sandbox, "env", { value: { ...sandbox.env, PATH: path } });
+  sandbox.start();
+  await coordinator.ready();
+  const screen = await open(coordinator);
+  screen.type('echo "<${PATH%%:*}|$COLOUR>"\r');
+  await screen.shows(`<${sandbox.root}/tools|blue>`);
+});
+
 test("bytes of any kind and a flood of output get through", async () => {
   const { coordinator, sandbox } = await stage();
   sandbox.start();

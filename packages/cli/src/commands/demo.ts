@@ -216,23 +216,28 @@ function chooseAgent({ config }: Context): Agent {
   return { ...SCRIPT, secrets: {}, notes: [why] };
 }
 
-const WORK = `git -c user.name=Demo -c user.email=demo@example.org commit --quiet --allow-empty --message 'A commit that is not pushed'
-echo 'a staged line' > staged.txt
-git add staged.txt
+/** One commit, a staged change, changes on top of it and of a tracked file, and an untracked file: all of them with odd bytes. */
+const WORK = String.raw`tracked=$(git ls-files | head -n 1)
+printf 'committed\r\n' > committed.txt && git add committed.txt
+git -c user.name=Demo -c user.email=demo@example.org commit --quiet --message 'A commit that is not pushed'
+echo 'a staged line' > staged.txt && chmod +x staged.txt && git add staged.txt
 echo 'a line on top of what is staged' >> staged.txt
-printf 'an untracked file, with a NUL: \\0\\n' > untracked.bin`;
+printf 'no line break at the end' >> "$tracked"
+printf 'an untracked file, with a NUL: \0\n' > untracked.bin`;
 
 const SCRIPT = {
   harness: "script",
-  first: `set -e\n${WORK}\necho 'left a commit, a staged file, a change on top and an untracked file'`,
+  first: `set -e\n${WORK}\necho 'left a commit, a staged file, changes on top and an untracked file'`,
   second: "git status --short",
   remembers: null,
 } as const;
 
 const CLAUDE = {
   harness: "claude",
-  first: `Remember the word "marmalade": I will ask for it later. Then run exactly this in a shell, and nothing else:\n${WORK}\nAnswer with one short line.`,
-  second: "Which word did I ask you to remember? Answer with that word alone, and change no file.",
+  first: `Please remember the word marmalade: I will ask for it in my next message, when this computer is gone.
+
+For now run exactly the following in a shell, once, and nothing else; then answer with one short line. To run: ${WORK}`,
+  second: "What did I ask you to remember? Answer with that word alone, and change no file.",
   remembers: "marmalade",
 } as const;
 

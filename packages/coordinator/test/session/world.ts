@@ -23,7 +23,7 @@ import { startRedis } from "../redis/server.ts";
 
 export const OWNER = "admin";
 
-export class FakeDriver implements Driver {
+class FakeDriver implements Driver {
   readonly name = "fake";
   readonly isolation = "none: a stand-in";
   readonly sandboxes = new Map<string, SandboxSpec & { state: "running" | "left" }>();
@@ -341,7 +341,7 @@ function object(file: string) {
   const bytes = randomBytes(32);
   return { file, bytes, size: bytes.length, sha256: sha256(bytes) };
 }
-export const sha256 = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("hex");
+const sha256 = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("hex");
 
 /** The code that a call fails with. */
 export async function codeOf(work: Promise<unknown>): Promise<string> {

@@ -1,14 +1,15 @@
 /**
  * Bundles Hangar into `dist/`, an npm package of its own: `npm install -g ./dist/hangar-<version>.tgz` gives `hangar`.
- * The three programs are one file each; what cannot be bundled (a native module, the pinned Node) stays a dependency.
+ * Another folder than `dist/` may be given. The three programs are one file each; what cannot be bundled (a native module, the pinned Node) stays a dependency.
  */
 import { execFileSync } from "node:child_process";
-import { chmod, copyFile, cp, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { chmod, copyFile, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
-const dist = `${root}dist`;
+const dist = resolve(process.argv[2] ?? `${root}dist`);
 
 const PROGRAMS = { hangar: "cli", "hangar-coordinator": "coordinator", "hangar-agent": "sandbox-agent" } as const;
 /** Beside the bundles, where their modules look for them. */
@@ -23,7 +24,7 @@ for (const name of await readdir(LUA)) if (name.endsWith(".lua")) await copyFile
 await writeStarters();
 await writeFile(`${dist}/package.json`, `${JSON.stringify(await manifest(), null, 2)}\n`);
 await copyFile(`${root}README.md`, `${dist}/README.md`);
-await cp(`${root}LICENSE`, `${dist}/LICENSE`, { errorOnExist: false }).catch(() => undefined);
+await copyFile(`${root}LICENSE`, `${dist}/LICENSE`);
 execFileSync("npm", ["pack", "--silent"], { cwd: dist, stdio: "inherit" });
 
 async function bundle(): Promise<void> {

@@ -53,17 +53,16 @@ export async function restore(deps: Deps, id: string, checkpoint: string): Promi
     refuseArchived(record);
     refuseBusy(record);
     const now = deps.clock();
-    const set = { restore_from: checkpoint };
-    if (record.state !== "IDLE") return start(record, now, newNonce(), { set });
-    const why = `Going back to ${checkpoint}`;
+    if (record.state !== "IDLE") return start(record, now, newNonce(), { set: { restore_from: checkpoint } });
     const { guard, change } = startSuspend(record, now, {
       reason: "suspend",
       push: false,
       force: false,
       auto: false,
-      why,
+      restore: checkpoint,
+      why: `Going back to ${checkpoint}`,
     });
-    return { guard, change: { ...change, set: { ...change.set, ...set, wanted: "up" } } };
+    return { guard, change: { ...change, set: { ...change.set, wanted: "up" } } };
   });
 }
 

@@ -65,6 +65,8 @@ export interface Freeze {
   readonly force: boolean;
   /** Hangar's own doing (idle, time limit): given up again when it fails and the session is used. */
   readonly auto: boolean;
+  /** The checkpoint that the next sandbox goes on from, where it is not what this suspend keeps. */
+  readonly restore: string | null;
   /** Why, for the status afterwards; none: nothing to say. */
   readonly why: string | null;
 }

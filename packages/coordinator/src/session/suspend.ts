@@ -29,7 +29,10 @@ export async function suspend(deps: Deps, id: string, { push, force }: SuspendSe
         return {
           guard: {},
           change: {
-            set: { wanted: "down", freeze: { attempt: 0, reason: "suspend", push, force, auto: false, why: null } },
+            set: {
+              wanted: "down",
+              freeze: { attempt: 0, reason: "suspend", push, force, auto: false, restore: null, why: null },
+            },
             dueBy: now,
           },
         };
@@ -44,10 +47,14 @@ export async function suspend(deps: Deps, id: string, { push, force }: SuspendSe
 }
 
 /** IDLE or ACTIVE → SUSPENDING. */
-export function startSuspend(record: SessionRecord, now: number, how: Omit<Freeze, "attempt">): Move {
+export function startSuspend(
+  record: SessionRecord,
+  now: number,
+  how: Omit<Freeze, "attempt" | "restore"> & Partial<Pick<Freeze, "restore">>,
+): Move {
   const attempt = (record.freeze?.attempt ?? 0) + 1;
   return move(record, "SUSPENDING", now, how.why, {
-    set: { freeze: { ...how, attempt }, wanted: "down" },
+    set: { freeze: { restore: null, ...how, attempt }, wanted: "down" },
     dueBy: now,
   });
 }
@@ -115,7 +122,14 @@ async function suspended(deps: Deps, record: SessionRecord, status: string | nul
   return move(record, "SUSPENDED", now, [status, waiting].filter((line) => line !== null).join("; ") || null, {
     ...ended,
     ...next,
-    set: { ...ended.set, ...WITHOUT_SANDBOX, freeze: null, freeze_failures: 0, freeze_not_before: 0 },
+    set: {
+      ...ended.set,
+      ...WITHOUT_SANDBOX,
+      freeze: null,
+      freeze_failures: 0,
+      freeze_not_before: 0,
+      restore_from: record.freeze?.restore ?? record.restore_from,
+    },
   });
 }
 

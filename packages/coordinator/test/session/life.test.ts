@@ -293,11 +293,24 @@ describe("suspend and open", () => {
     await daemon.answer(command, { outcome: "committed", checkpoint: kept });
     expect(await restoring).toMatchObject({ state: "SUSPENDING" });
     await one.loops.runDue();
-    await daemon.answer((await daemon.command("freeze")).id, { outcome: "unchanged", checkpoint: kept });
+    // Something changed once more: that is kept too, and gone back all the same.
+    await daemon.freeze();
     await one.loops.runDue();
     const next = await Daemon.ready(world, one, (await get(id)).sandbox_id!);
     expect(next.boot.candidates.map(({ checkpoint }) => checkpoint)).toEqual([old]);
     expect(await get(id)).toMatchObject({ restored_from: { checkpoint: old } });
+
+    // Until something newer is committed, that checkpoint is the one to go on from; then the newest is.
+    await one.sessions.suspend(OWNER, "fix", { push: false, force: false });
+    await one.loops.runDue();
+    await next.answer((await next.command("freeze")).id, { outcome: "unchanged", checkpoint: old });
+    await one.loops.runDue();
+    await one.sessions.open(OWNER, "fix", {});
+    await one.loops.runDue();
+    const third = await Daemon.ready(world, one, (await get(id)).sandbox_id!);
+    expect(third.boot.candidates.map(({ checkpoint }) => checkpoint)).toEqual([old]);
+    const newer = await third.checkpoint("manual");
+    expect((await one.agents.boot(third.agent)).candidates[0]?.checkpoint).toBe(newer);
     expect(await codeOf(one.sessions.restore(OWNER, "fix", { checkpoint: "ckp-0123456789abcdef0" }))).toBe(
       "checkpoint_not_found",
     );

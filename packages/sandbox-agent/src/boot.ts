@@ -149,8 +149,10 @@ async function freshClone(deps: BootDeps, seconds: Record<string, number>): Prom
   return warnings;
 }
 
-async function isSound({ boot, env, log }: BootDeps): Promise<boolean> {
+async function isSound({ boot, state, env, log }: BootDeps): Promise<boolean> {
   if (!existsSync(join(boot.cwd, ".git"))) return false;
+  // A start that ended while it cloned and restored: what lies there is not the session's work.
+  if (readJson(join(state, "boot.json"), Progress)?.stage === "cloning") return false;
   const git = ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"];
   for (const args of [
     ["rev-parse", "--show-toplevel"],

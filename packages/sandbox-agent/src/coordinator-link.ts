@@ -31,6 +31,8 @@ export interface LinkOptions {
 
 const IN_FLIGHT = 1024 * 1024;
 const HANDSHAKE_MS = 10_000;
+/** Seldom enough for a coordinator that is away for days, and short enough not to be felt when it is back. */
+const RECONNECT_MS = 3000;
 
 export class CoordinatorLink {
   readonly #options: LinkOptions;
@@ -88,7 +90,7 @@ export class CoordinatorLink {
         log.warn(`no link to ${url}: ${message(error)}`);
       }
       const round = Math.floor((attempt + 1) / urls.length);
-      if ((attempt + 1) % urls.length === 0) await pause(backoff(round), this.#stop.signal);
+      if ((attempt + 1) % urls.length === 0) await pause(backoff(round, 250, RECONNECT_MS), this.#stop.signal);
     }
     clearInterval(lease);
   }

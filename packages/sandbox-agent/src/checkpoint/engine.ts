@@ -6,6 +6,7 @@
  * Nothing here writes into the user's repository or home to take a checkpoint.
  */
 export type * from "./types.ts";
+export type { Part } from "@hangar/shared";
 export { DEFAULT_LIMITS } from "./types.ts";
 export type { Meta, MetaObject } from "./meta.ts";
 export { META_FILE, parseMeta } from "./meta.ts";

@@ -263,7 +263,7 @@ async function get(
 async function keep(response: IncomingMessage, partial: string, size: number, progress: Progress): Promise<void> {
   const handle = await open(partial, progress.received === 0 ? "w" : "r+", 0o600);
   try {
-    for await (const piece of response as AsyncIterable<Buffer>) {
+    for await (const piece of arriving(response)) {
       if (progress.received + piece.length > size)
         throw new HangarError("digest_mismatch", "The store holds more bytes than were recorded");
       for (let at = 0; at < piece.length;)
@@ -279,6 +279,42 @@ async function keep(response: IncomingMessage, partial: string, size: number, pr
     await handle.close();
   }
 }
+
+/**
+ * The body as it arrives. Iterating over the response itself would throw away what had arrived and was not taken yet when
+ * the connection broke: on a bad line that can be everything, time after time.
+ */
+async function* arriving(response: IncomingMessage): AsyncGenerator<Buffer> {
+  const pieces: Buffer[] = [];
+  let over = false;
+  let failure: unknown = null;
+  let wake = (): void => {};
+  response.on("data", (piece: Buffer) => {
+    pieces.push(piece);
+    if (pieces.length >= MOST_WAITING) response.pause();
+    wake();
+  });
+  response.once("error", (error) => {
+    failure = error;
+  });
+  response.once("close", () => {
+    over = true;
+    wake();
+  });
+  for (;;) {
+    for (let piece = pieces.shift(); piece; piece = pieces.shift()) yield piece;
+    if (over) break;
+    const more = new Promise<void>((resolve) => {
+      wake = resolve;
+    });
+    response.resume();
+    await more;
+  }
+  if (failure !== null) throw failure;
+}
+
+/** Pieces of up to 64 KiB that wait for the disk. */
+const MOST_WAITING = 16;
 
 function send(url: SignedUrl, headers: Record<string, string>, options: TransferOptions): ClientRequest {
   const start = url.url.startsWith("https:") ? httpsRequest : httpRequest;

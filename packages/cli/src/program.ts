@@ -279,7 +279,9 @@ function sandboxes(command: Command, context: Context): void {
     .action((name, argv: string[], options) => exec(context, name, argv[0] === "--" ? argv.slice(1) : argv, options));
   command
     .command("attach <session>")
-    .description("a terminal in a session's sandbox; detach with Ctrl-], what runs in it goes on")
+    .description(
+      "a terminal in a session's sandbox, which is opened first; detach with Ctrl-], what runs in it goes on",
+    )
     .option("--agent", "the agent itself, resumed interactively, instead of a shell")
     .addHelpText("after", examples("hangar sb attach csv-fix", "hangar sb attach csv-fix --agent"))
     .action((name, options) => attach(context, name, options));

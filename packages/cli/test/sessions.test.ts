@@ -205,8 +205,8 @@ describe("a session's life", () => {
     expect((await get("long")).turns.map((turn) => turn.state)).toEqual(["done", "done"]);
   });
 
-  test("attach is a terminal in the sandbox; Ctrl-] detaches", async () => {
-    await cli.ok("session", "open", "long");
+  test("attach opens a suspended session and is a terminal in its sandbox; Ctrl-] detaches", async () => {
+    await cli.ok("session", "suspend", "long");
     const { code, seen } = await cli.onTerminal(
       ["sb", "attach", "long"],
       [

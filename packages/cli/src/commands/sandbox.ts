@@ -1,10 +1,11 @@
 /** `hangar sb …`: the sandboxes that run now. */
 import { once } from "node:events";
-import { ExecResult, HangarError, Problem, SandboxInfo, TerminalControl } from "@hangar/shared";
+import { ExecResult, HangarError, Problem, SandboxInfo, Session, TerminalControl } from "@hangar/shared";
 import { WebSocket } from "ws";
 import { z } from "zod";
 import type { Context } from "../context.ts";
 import { ExitWith, hangarError } from "../failure.ts";
+import { getSession, waitUntilReady } from "../follow.ts";
 import { ago, table } from "../ui.ts";
 
 export async function listSandboxes(context: Context, options: { json?: boolean }): Promise<void> {
@@ -62,6 +63,7 @@ export async function attach(context: Context, name: string, options: { agent?: 
       "invalid_request",
       "attach needs a terminal; to run one command: hangar sb exec NAME -- COMMAND",
     );
+  await openFirst(context, name);
   const client = context.client();
   const what = options.agent ? "harness" : "shell";
   const size = (): { cols: number; rows: number } => ({
@@ -107,6 +109,15 @@ export async function attach(context: Context, name: string, options: { agent?: 
     stdout.write("\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1006l\x1b[?2004l\x1b[0m\r\n");
   }
   ui.note(ui.color.dim(`${name}: ${ending}`));
+}
+
+/** As `send` does. A sandbox that is named by its own id is taken as it is. */
+async function openFirst(context: Context, name: string): Promise<void> {
+  if (name.startsWith("sbx-")) return;
+  const session = await getSession(context, name);
+  if (session.state !== "SUSPENDED" && session.state !== "STARTING" && session.state !== "FAILED") return;
+  const path = `/api/sessions/${encodeURIComponent(name)}/open`;
+  await waitUntilReady(context, await context.client().call("POST", path, Session, {}));
 }
 
 /** Refused upgrades carry a problem, as every other answer does. */

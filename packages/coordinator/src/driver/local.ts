@@ -5,7 +5,7 @@
  * a restarted coordinator, or a second one on the same data folder, sees the same. With bubblewrap a sandbox has a folder by
  * its id and the same inner paths as all others; without, its folder goes by its session, since paths must stay the same.
  */
-import { existsSync, mkdirSync, readdirSync, renameSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, renameSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { ERRORS, HangarError } from "@hangar/shared";
@@ -22,6 +22,7 @@ import {
   readableForPrograms,
 } from "./local-bubblewrap.ts";
 import { CERTIFICATE_PATHS, type HostEnvironment, isSshRemote, localRemote, sandboxEnvironment } from "./local-env.ts";
+import { gitIdentity } from "./local-git.ts";
 import { endPlain, MARK } from "./local-plain.ts";
 import {
   boundLog,
@@ -56,6 +57,7 @@ export async function createLocalDriver(options: LocalDriverOptions): Promise<Dr
   const sandboxes = join(options.dataDir, "sandboxes");
   mkdirSync(sandboxes, { recursive: true, mode: 0o700 });
   const { binary, isolation } = await chooseIsolation(options);
+  const identity = await gitIdentity(options.env);
   const callbacks: ((id: string) => void)[] = [];
   /** Sandboxes that this process started, and how they ended. */
   const own = new Map<string, string | null>();
@@ -105,6 +107,8 @@ export async function createLocalDriver(options: LocalDriverOptions): Promise<Dr
     const adopted = takeOver(spec, existing, folder);
     await clear(spec, folder, adopted);
     await prepareFolder(folder);
+    const gitConfig = join(folder, "home/.gitconfig");
+    if (identity !== null && !existsSync(gitConfig)) writeFileSync(gitConfig, identity, { mode: 0o600 });
     const started = await start(folder, command(spec, folder));
     try {
       writeRun(folder, {

@@ -150,6 +150,18 @@ for (const isolation of ["auto", "plain"] as const) {
         expect(env[name]).toMatch(new RegExp(`^${home}/`));
     });
 
+    test("it commits under the user's name, and has nothing else of the user's git configuration", async () => {
+      const env = { ...optionsOf().env, HOME: userHome };
+      writeFileSync(
+        join(userHome, ".gitconfig"),
+        '[user]\n name = "Ann \\"O\\" \\\\ Dev"\n email = a@b.c\n[core]\n pager = evil\n',
+      );
+      const driver = await open({ isolation, env });
+      expect(await run(driver, spec(1, "git config --global --list"))).toBe(
+        'user.name=Ann "O" \\ Dev\nuser.email=a@b.c\n',
+      );
+    });
+
     test("it outlives its coordinator and is found again; an ended one keeps its folder", async () => {
       const first = await open({ isolation });
       const coordinator = spawn(

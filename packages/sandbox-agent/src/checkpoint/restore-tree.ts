@@ -1,6 +1,6 @@
 /** Makes a working tree's files and index those of a checkpoint, once its repository is and the carried files are in place. */
 import { chmodSync, lstatSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { setImmediate as breathe } from "node:timers/promises";
+import { setImmediate as breathe, setTimeout as sleep } from "node:timers/promises";
 import { HangarError } from "@hangar/shared";
 import { findGitDirs, git, makeScratch, OFF, type Scratch, userEnv } from "./git.ts";
 import { type IndexEntry, readIndex, writeIndex } from "./index-file.ts";
@@ -47,6 +47,8 @@ export async function restoreWorktree(ws: Workspace, target: Target, input: Work
   for (const path of work.folders) makeFolder(dirs.worktree, path);
   await sweep(scratch, target, entries, input);
   setModes(target, work.clean);
+  // Git, and the next look, take a file for unread that changed in the same moment as the index.
+  if (tree.filtered.length > 0) await sleep(100);
   writeNewIndex(target, entries, work.clean, old);
 }
 

@@ -266,9 +266,12 @@ class Restore {
     carried: Record<Channel, Set<Raw>>,
   ): Promise<{ scan: Scan; differs: string[]; found: string }> {
     const memory = this.#ws.memory ?? createMemory();
+    const filtered = new Map<Raw, number>();
+    for (const target of targets.values())
+      for (const [path, size] of target?.tree.filtered ?? []) filtered.set(`${target?.dirs.worktree}/${path}`, size);
     const look = async (): Promise<{ scan: Scan; state: WorkspaceState; found: string }> => {
       const [scan, { record }] = await Promise.all([
-        scanWorkspace(this.#ws, memory, Number.POSITIVE_INFINITY, this.#options.signal),
+        scanWorkspace(this.#ws, memory, Number.POSITIVE_INFINITY, this.#options.signal, filtered),
         lookAtConversations(this.#ws, meta.conversations, "full", this.#options.signal),
       ]);
       const state = {

@@ -22,6 +22,8 @@ export interface ScanContext {
   readonly warnings: Set<string>;
   /** Files that could not be read, by their path below the repo. */
   readonly unreadable: Map<string, number>;
+  /** Absolute paths and sizes of files that a filter of the image made just now: what a restore left to it. */
+  readonly filtered: ReadonlyMap<Raw, number>;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -458,7 +460,7 @@ async function readFiles(context: ScanContext, input: FilesInput): Promise<Found
     }
     const whole = entry.stage === 0 && !entry.intentToAdd && !entry.skipWorktree && !changed.has(path);
     if (whole && sameType(entry, stat)) {
-      if (looksUnchanged(entry, stat, index.mtimeMs)) {
+      if (looksUnchanged(entry, stat, index.mtimeMs) || context.filtered.get(at) === stat.size) {
         clean.push({ entry, stat });
         continue;
       }

@@ -34,6 +34,7 @@ export async function scanWorkspace(
   memory: Memory,
   maxUntracked: number,
   signal?: AbortSignal,
+  filtered: ReadonlyMap<Raw, number> = new Map(),
 ): Promise<Scan> {
   const repo = absolute(ws.repo);
   const home = absolute(ws.home);
@@ -50,6 +51,7 @@ export async function scanWorkspace(
     userConfig: await readUserConfig(ws, memory),
     warnings: new Set(),
     unreadable: new Map(),
+    filtered,
     signal,
   };
   const walk = new Walk(context, roots, ws.keepIgnored);

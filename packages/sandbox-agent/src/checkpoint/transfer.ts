@@ -246,13 +246,14 @@ async function get(
     request.end();
     const [response] = (await once(request, "response")) as [IncomingMessage];
     const status = response.statusCode ?? 0;
-    if (status !== 200 && status !== 206) throw refusal(await answerOf(response), url);
+    const body = status === 200 || status === 206 ? arriving(response) : null;
+    if (body === null) throw refusal(await answerOf(response), url);
     if (status === 200 || !(response.headers["content-range"] ?? "").startsWith(`bytes ${from}-`)) {
       if (status === 206) throw new Retry("the store answered another range than asked for");
       progress.received = 0;
       progress.hash = createHash("sha256");
     }
-    await keep(response, partial, expected.size, progress);
+    await keep(body, partial, expected.size, progress);
   } finally {
     request.destroy();
   }
@@ -260,10 +261,10 @@ async function get(
 }
 
 /** What is counted and hashed is what reached the file, so that a broken connection leaves all three in step. */
-async function keep(response: IncomingMessage, partial: string, size: number, progress: Progress): Promise<void> {
+async function keep(body: AsyncIterable<Buffer>, partial: string, size: number, progress: Progress): Promise<void> {
   const handle = await open(partial, progress.received === 0 ? "w" : "r+", 0o600);
   try {
-    for await (const piece of arriving(response)) {
+    for await (const piece of body) {
       if (progress.received + piece.length > size)
         throw new HangarError("digest_mismatch", "The store holds more bytes than were recorded");
       for (let at = 0; at < piece.length;)
@@ -284,10 +285,10 @@ async function keep(response: IncomingMessage, partial: string, size: number, pr
  * The body as it arrives. Iterating over the response itself would throw away what had arrived and was not taken yet when
  * the connection broke: on a bad line that can be everything, time after time.
  */
-async function* arriving(response: IncomingMessage): AsyncGenerator<Buffer> {
+function arriving(response: IncomingMessage): AsyncGenerator<Buffer> {
   const pieces: Buffer[] = [];
-  let over = false;
-  let failure: unknown = null;
+  let over = response.closed;
+  let failure: unknown = response.errored;
   let wake = (): void => {};
   response.on("data", (piece: Buffer) => {
     pieces.push(piece);
@@ -301,16 +302,19 @@ async function* arriving(response: IncomingMessage): AsyncGenerator<Buffer> {
     over = true;
     wake();
   });
-  for (;;) {
-    for (let piece = pieces.shift(); piece; piece = pieces.shift()) yield piece;
-    if (over) break;
-    const more = new Promise<void>((resolve) => {
-      wake = resolve;
-    });
-    response.resume();
-    await more;
-  }
-  if (failure !== null) throw failure;
+  // Listening begins at once, not with the first piece that is asked for: the connection may break before.
+  return (async function* () {
+    for (;;) {
+      for (let piece = pieces.shift(); piece; piece = pieces.shift()) yield piece;
+      if (over) break;
+      const more = new Promise<void>((resolve) => {
+        wake = resolve;
+      });
+      response.resume();
+      await more;
+    }
+    if (failure !== null) throw failure;
+  })();
 }
 
 /** Pieces of up to 64 KiB that wait for the disk. */

@@ -56,9 +56,9 @@ export function makeSessionRepository(client: RedisClient, clock: Clock, keepEve
       const keys = await ownedKeys(client, id);
       return keys === null ? { ok: false, why: "missing" } : run(keys, guard, change);
     },
-    async turns(id) {
+    async turns(id, newest) {
       const { turns, turnOrder } = sessionKeys(id);
-      return ordered<TurnRecord>(client, turns, turnOrder);
+      return ordered<TurnRecord>(client, turns, turnOrder, newest);
     },
     async turn(id, turn) {
       return parse(await client.call((redis) => redis.hget(sessionKeys(id).turns, turn))) as TurnRecord | null;
@@ -163,8 +163,8 @@ const decode = (hash: Record<string, string>): SessionRecord =>
     ...Object.fromEntries(Object.entries(hash).map(([name, text]) => [name, JSON.parse(text) as unknown])),
   }) as unknown as SessionRecord;
 
-async function ordered<T>(client: RedisClient, hash: string, order: string): Promise<T[]> {
-  const ids = await client.call((redis) => redis.lrange(order, 0, -1));
+async function ordered<T>(client: RedisClient, hash: string, order: string, newest?: number): Promise<T[]> {
+  const ids = await client.call((redis) => redis.lrange(order, newest === undefined ? 0 : -newest, -1));
   if (ids.length === 0) return [];
   const values = await client.call((redis) => redis.hmget(hash, ...ids));
   return values.filter((text) => text !== null).map((text) => JSON.parse(text) as T);

@@ -68,12 +68,13 @@ async function effect(deps: Deps, record: SessionRecord, event: AgentEvent): Pro
     }
     case "turn_settled": {
       const turn = await runningTurn(deps, record, event.turn);
-      if (!turn) return { shown: event, move: only({}) };
-      return { shown: event, move: settled(record, turn, now, event) };
+      const shown = event.error === null ? event : { ...event, error: (await redactFor(deps, record))(event.error) };
+      return { shown, move: turn ? settled(record, turn, now, shown) : only({}) };
     }
     case "checkpoint_failed": {
-      const status = `A checkpoint (${event.reason}) failed: ${oneLine(event.error)}`;
-      return { shown: event, move: only(record.state === "IDLE" ? { set: { status } } : {}) };
+      const error = (await redactFor(deps, record))(event.error);
+      const status = `A checkpoint (${event.reason}) failed: ${oneLine(error)}`;
+      return { shown: { ...event, error }, move: only(record.state === "IDLE" ? { set: { status } } : {}) };
     }
     default:
       return { shown: event, move: only({}) };

@@ -157,7 +157,7 @@ async function keep(deps: Deps, record: SessionRecord, checkpoint: CheckpointRec
   const { parts: _, ...rest } = checkpoint;
   return {
     session: { ...record, activity: null, freeze: null },
-    turns: (await deps.sessions.turns(record.id)).slice(-KEPT_TURNS).map(shortened),
+    turns: (await deps.sessions.turns(record.id, KEPT_TURNS)).map(shortened),
     checkpoint: {
       ...rest,
       left_out: rest.left_out.slice(0, 100),

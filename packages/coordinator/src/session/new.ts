@@ -1,13 +1,23 @@
 /** Makes a session and starts it. */
-import { defaultBranch, Environment, HangarError, newNonce, newSessionId, newTurnId } from "@hangar/shared";
+import {
+  defaultBranch,
+  Environment,
+  HangarError,
+  newNonce,
+  newSessionId,
+  newTurnId,
+  SandboxId,
+  SessionId,
+} from "@hangar/shared";
 import type { EnvironmentRecord, NewSession } from "@hangar/shared";
 import { identityKey } from "../store/store.ts";
 import { expiry, iso } from "./machine.ts";
-import type { Deps } from "./ports.ts";
+import type { Change, Deps } from "./ports.ts";
 import type { SessionRecord } from "./record.ts";
 import { newTurn } from "./send.ts";
 
 export async function create(deps: Deps, owner: string, input: NewSession): Promise<SessionRecord> {
+  refuseOdd(input);
   if (await deps.sessions.find(owner, input.name)) {
     throw new HangarError("name_taken", `A session named "${input.name}" exists: choose another name`);
   }
@@ -17,14 +27,38 @@ export async function create(deps: Deps, owner: string, input: NewSession): Prom
   const record = firstRecord(deps.clock(), { id, owner, input, environment, own, recipient });
   const message = input.message;
   const turn = message === undefined ? null : newTurn({ record, message, id: newTurnId(), now: deps.clock() });
-  return deps.sessions.create(record, {
+  const change: Change = {
     events: [
       { type: "state", state: "STARTING", status: null },
       ...(turn ? [{ type: "turn_queued" as const, turn: turn.id, message: turn.message }] : []),
     ],
     ...(turn && { turns: [turn], enqueue: [turn.id] }),
     dueBy: deps.clock(),
-  });
+  };
+  try {
+    return await deps.sessions.create(record, change);
+  } catch (error) {
+    if (error instanceof HangarError && error.code === "name_taken") await undo(deps, record);
+    throw error;
+  }
+}
+
+/** Another session took the name meanwhile: what was made for this one goes. */
+async function undo(deps: Deps, { id, owner, environment, own_environment }: SessionRecord): Promise<void> {
+  await deps.store.delete(identityKey(id));
+  if (own_environment) await deps.environments.remove(owner, environment).catch(() => undefined);
+}
+
+function refuseOdd({ name, environment, secrets }: NewSession): void {
+  if (SessionId.safeParse(name).success || SandboxId.safeParse(name).success) {
+    throw new HangarError("invalid_request", `"${name}" looks like an id: choose another name`);
+  }
+  if (environment !== undefined && secrets !== undefined) {
+    throw new HangarError(
+      "invalid_request",
+      `The secrets of "${environment}" are named in its file, not by the session`,
+    );
+  }
 }
 
 /** The one that is named, or one made on the spot with the session's name. */

@@ -118,7 +118,8 @@ export interface SessionRepository {
   /** Ids of every session of every owner. */
   ids(): Promise<string[]>;
   change(id: string, guard: Guard, change: Change): Promise<ChangeResult>;
-  turns(id: string): Promise<TurnRecord[]>;
+  /** In the order they were sent; with `newest`, only that many of the last. */
+  turns(id: string, newest?: number): Promise<TurnRecord[]>;
   turn(id: string, turn: string): Promise<TurnRecord | null>;
   /** Waiting turns, first come first. */
   queue(id: string): Promise<string[]>;

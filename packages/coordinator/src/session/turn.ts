@@ -1,6 +1,7 @@
 /** Turns: from the queue to the sandbox, and their end. */
 import { HangarError } from "@hangar/shared";
 import type { AgentCommand, TurnResult, Usage } from "@hangar/shared";
+import { redactor } from "../vault/redact.ts";
 import { handoffAccount } from "./handoff.ts";
 import { iso, move } from "./machine.ts";
 import type { Move } from "./machine.ts";
@@ -32,8 +33,10 @@ export async function dispatch(deps: Deps, id: string): Promise<SessionRecord> {
 }
 
 async function prepare(deps: Deps, record: SessionRecord, turn: TurnRecord, now: number): Promise<TurnRecord> {
-  const earlier = (await deps.sessions.turns(record.id)).filter((other) => other.started_at !== null);
-  const handoff = earlier.length > 0 && (record.handoff_due || record.harness_session === null);
+  // Read only where an account is due: a session may have many turns.
+  const isDue = record.handoff_due || record.harness_session === null;
+  const earlier = isDue ? (await deps.sessions.turns(record.id)).filter((other) => other.started_at !== null) : [];
+  const handoff = earlier.length > 0;
   const parts = [...(handoff ? [handoffAccount(record, earlier)] : []), ...notesText(record.notes)];
   return {
     ...turn,
@@ -176,4 +179,6 @@ function add(sum: Usage | null, more: Usage | null): Usage | null {
   };
 }
 
-export const oneLine = (text: string): string => text.replace(/\s+/g, " ").trim().slice(0, 500);
+const hideCredentials = redactor([]);
+/** What a sandbox said, fit for a status line. */
+export const oneLine = (text: string): string => hideCredentials(text).replace(/\s+/g, " ").trim().slice(0, 500);

@@ -43,6 +43,14 @@ describe("new", () => {
     expect(await codeOf(get("none"))).toBe("session_not_found");
   });
 
+  it("refuses a name that looks like an id, and leaves nothing of a session that was refused", async () => {
+    expect(await codeOf(one.sessions.create(OWNER, { name: "ses-00000000" }))).toBe("invalid_request");
+    const made = await Promise.allSettled([1, 2, 3, 4].map(() => one.sessions.create(OWNER, { name: "fix" })));
+    expect(made.filter(({ status }) => status === "fulfilled")).toHaveLength(1);
+    expect(await keysOf("ses-")).toHaveLength(1);
+    expect(await one.deps.environments.list(OWNER)).toMatchObject([{ name: "fix", sessions: 1 }]);
+  });
+
   it("makes one of two sessions of one name", async () => {
     const two = await world.replica();
     const made = await Promise.allSettled(
@@ -367,6 +375,6 @@ describe("the end", () => {
 
 async function keysOf(id: string): Promise<string[]> {
   const keys: string[] = [];
-  for await (const key of one.deps.store.list(`sessions/${id}/`)) keys.push(key);
+  for await (const key of one.deps.store.list("sessions/")) if (key.startsWith(`sessions/${id}`)) keys.push(key);
   return keys;
 }

@@ -19,6 +19,7 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
     session_store: given.session_store ?? `volume:${join(dataDir, "store")}`,
     port: given.port ?? DEFAULT_PORT,
     port_is_given: given.port !== null,
+    s3: readS3(env, given.session_store),
     warnings: unknownVariables(env),
   };
 }
@@ -30,6 +31,8 @@ export interface Config extends Omit<Given, "data_dir" | "session_store" | "port
   readonly port: number;
   /** False: the default, and where it is taken a free one is used instead. */
   readonly port_is_given: boolean;
+  /** How an s3:// store is reached, by the names that every S3 tool uses. */
+  readonly s3: S3Access;
   /** Lines for people about variables that look like settings and are none. */
   readonly warnings: readonly string[];
 }
@@ -115,12 +118,12 @@ export const SETTINGS = [
     "session_store",
     z
       .string()
-      .regex(/^volume:\/\S.*$/)
-      .describe("volume:/absolute/path"),
+      .regex(/^(?:volume:\/\S.*|(?:gs|s3):\/\/[a-z0-9][a-z0-9._-]{1,221}(?:\/[A-Za-z0-9._/-]*)?)$/)
+      .describe("volume:/absolute/path, gs://bucket[/prefix] or s3://bucket[/prefix]"),
     null,
     {
       defaultText: "`volume:<data_dir>/store`",
-      what: "Where checkpoints lie.",
+      what: "Where checkpoints lie. An s3:// bucket is reached with `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION` and, where it is not Amazon's, `AWS_ENDPOINT_URL_S3`; a gs:// bucket by Workload Identity.",
     },
   ),
   setting("driver", oneOf("local"), "local", { what: "What sandboxes are: `local` processes on this machine." }),
@@ -257,6 +260,36 @@ const defaultDataDir = (env: Readonly<Record<string, string | undefined>>): stri
   const xdg = env["XDG_DATA_HOME"] ?? "";
   return isAbsolute(xdg) ? join(xdg, "hangar") : join(env["HOME"] || homedir(), ".local", "share", "hangar");
 };
+
+export interface S3Access {
+  readonly region: string;
+  /** Another server than Amazon's. */
+  readonly endpoint: string | null;
+  readonly credentials: {
+    readonly accessKeyId: string;
+    readonly secretAccessKey: string;
+    readonly sessionToken?: string;
+  };
+}
+
+function readS3(env: Readonly<Record<string, string | undefined>>, store: string | null): S3Access {
+  const get = (name: string): string => env[name]?.trim() ?? "";
+  const [accessKeyId, secretAccessKey] = [get("AWS_ACCESS_KEY_ID"), get("AWS_SECRET_ACCESS_KEY")];
+  if (store?.startsWith("s3:") && (accessKeyId === "" || secretAccessKey === "")) {
+    const line = "HANGAR_SESSION_STORE is an s3:// bucket: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
+    throw new HangarError("invalid_request", line);
+  }
+  const endpoint = get("AWS_ENDPOINT_URL_S3") || get("AWS_ENDPOINT_URL");
+  if (endpoint !== "" && !httpUrl.safeParse(endpoint).success) {
+    throw new HangarError("invalid_request", `AWS_ENDPOINT_URL is not valid: give ${httpUrl.description ?? "a URL"}`);
+  }
+  const sessionToken = get("AWS_SESSION_TOKEN");
+  return {
+    region: get("AWS_REGION") || get("AWS_DEFAULT_REGION") || "us-east-1",
+    endpoint: endpoint === "" ? null : endpoint,
+    credentials: { accessKeyId, secretAccessKey, ...(sessionToken !== "" && { sessionToken }) },
+  };
+}
 
 /** A mistyped name would otherwise silently leave the default in force. Other programs' prefixes are theirs. */
 function unknownVariables(env: Readonly<Record<string, string | undefined>>): string[] {

@@ -20,13 +20,14 @@ import { problemResponse } from "./http/problem.ts";
 import { closeServer, createServer, listen } from "./http/server.ts";
 import { terminalRoutes } from "./http/terminals.ts";
 import { newRequestId, serveUpgrades } from "./http/upgrades.ts";
+import { openStore, volumeRoot } from "./open-store.ts";
 import { connectRedis } from "./redis/connect.ts";
 import { joinReplicas } from "./replica.ts";
 import type { Deps } from "./session/ports.ts";
 import { makeAgentSide, makeLoops, makeSessions } from "./session/sessions.ts";
 import { embeddedRedis, portsToTry, prepareDataDir, reachable, tellClients, vaultOf } from "./startup.ts";
+
 import { volumeRoutes } from "./store/volume-http.ts";
-import { openVolumeStore } from "./store/volume.ts";
 import { createLog, type Log } from "./telemetry.ts";
 
 async function main(): Promise<void> {
@@ -74,8 +75,8 @@ async function start(config: Config, replica: string, log: Log, stack: AsyncDisp
   const redisUrl = config.redis_url ?? (await embeddedRedis(dataDir, host, log, stack));
   const redis = await connectRedis({ url: redisUrl, clock: Date.now, keepEvents: config.session_keep_events });
   stack.defer(() => redis.close());
-  const volume = config.session_store.slice("volume:".length);
-  const vault = await vaultOf(dataDir, volume, log);
+  const root = volumeRoot(config);
+  const vault = await vaultOf(dataDir, root, log);
 
   // The port is taken before anything is built that must know this replica's URL. Until all is there, it refuses.
   let refusing: string | null = "Hangar is starting: try again in a moment";
@@ -87,16 +88,13 @@ async function start(config: Config, replica: string, log: Log, stack: AsyncDisp
   const port = await listen(server, config.host, portsToTry(config, before?.url));
   const url = config.advertise_url ?? `http://${reachable(config.host)}:${port}`;
 
-  const store = await openVolumeStore({
-    root: volume,
-    baseUrl: url,
-    signer: vault,
-  });
+  const { store, volume, warnings: gaps } = await openStore(config, { url, signer: vault });
+  for (const gap of gaps) log.warn({}, gap);
   const driver = await createLocalDriver({
     dataDir,
     env: host,
     userHome: host["HOME"] || homedir(),
-    hidden: [volume],
+    hidden: root === null ? [] : [root],
     isolation: config.isolation,
   });
   stack.defer(() => driver.close());
@@ -120,7 +118,7 @@ async function start(config: Config, replica: string, log: Log, stack: AsyncDisp
 
   const token = config.token ?? before?.token ?? newToken();
   const stopping = new AbortController();
-  const warnings = [...config.warnings, ...(driver.isolation.startsWith("none") ? [driver.isolation] : [])];
+  const warnings = [...config.warnings, ...gaps, ...(driver.isolation.startsWith("none") ? [driver.isolation] : [])];
   const http = {
     sessions,
     agents,
@@ -128,7 +126,7 @@ async function start(config: Config, replica: string, log: Log, stack: AsyncDisp
     secrets: makeSecrets({ repository: redis.secrets, vault }),
     checkAdmin: adminCheck(token),
     checkHost: hostCheck({ host: config.host, advertiseUrl: url }),
-    volume: volumeRoutes(store, (error) => log.error({ error }, "the store failed")),
+    volume: volume && volumeRoutes(volume, (error) => log.error({ error }, "the store failed")),
     log,
     refusing: () => refusing,
     stopping: stopping.signal,

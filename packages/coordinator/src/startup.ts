@@ -47,9 +47,9 @@ export async function embeddedRedis(
 }
 
 /** A key that went missing is not replaced silently: a new one could open nothing of what the store holds. */
-export async function vaultOf(dataDir: string, volume: string, log: Log): Promise<Vault> {
+export async function vaultOf(dataDir: string, volume: string | null, log: Log): Promise<Vault> {
   const file = vaultKeyFile(dataDir);
-  if (!existsSync(file) && existsSync(join(volume, "sessions"))) {
+  if (!existsSync(file) && volume !== null && existsSync(join(volume, "sessions"))) {
     throw new HangarError(
       "checkpoint_invalid",
       `${file} is missing, and ${volume} holds checkpoints that only it opens: put the backed-up key there`,

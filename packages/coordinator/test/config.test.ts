@@ -72,6 +72,19 @@ describe("readConfig", () => {
     expect(() => readConfig({ ...HOME, [name]: value })).toThrow(line);
   });
 
+  it("reaches an s3:// store by the names that every S3 tool uses, and says when they are missing", () => {
+    const env = { ...HOME, HANGAR_SESSION_STORE: "s3://bucket/some/prefix", AWS_ENDPOINT_URL: "http://127.0.0.1:9000" };
+    expect(() => readConfig(env)).toThrow("HANGAR_SESSION_STORE is an s3:// bucket: set AWS_ACCESS_KEY_ID and");
+    expect(readConfig({ ...env, AWS_ACCESS_KEY_ID: "id", AWS_SECRET_ACCESS_KEY: "key" })).toMatchObject({
+      session_store: "s3://bucket/some/prefix",
+      s3: {
+        region: "us-east-1",
+        endpoint: "http://127.0.0.1:9000",
+        credentials: { accessKeyId: "id", secretAccessKey: "key" },
+      },
+    });
+  });
+
   it.each(["HANGAR_TOKEN", "HANGAR_REDIS_URL"])("does not show what a bad %s was", (name) => {
     const read = (): unknown => readConfig({ ...HOME, [name]: "s3cr3t value" });
     expect(read).toThrow(`${name} is not valid: give`);

@@ -9,6 +9,8 @@ import { fileURLToPath } from "node:url";
 import { ClientConfig, Status } from "@hangar/shared";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 
+import { KEY, StrictS3 } from "./store/strict-s3.ts";
+
 const BIN = fileURLToPath(new URL("../bin/hangar-coordinator.mjs", import.meta.url));
 let dir: string;
 let children: Coordinator[];
@@ -170,6 +172,32 @@ it("answers 503 while Redis is away, and again as before when it is back", async
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
   expect((await get(`${url}/api/sessions`, token)).status).toBe(200);
+});
+
+it("keeps checkpoints in an s3:// bucket where one is named", async () => {
+  const s3 = await StrictS3.open();
+  try {
+    const coordinator = start({
+      HANGAR_SESSION_STORE: "s3://bucket/some/prefix",
+      AWS_ACCESS_KEY_ID: KEY.accessKeyId,
+      AWS_SECRET_ACCESS_KEY: KEY.secretAccessKey,
+      AWS_ENDPOINT_URL_S3: s3.endpoint,
+    });
+    const { url, store } = await coordinator.ready();
+    expect(store).toBe("s3://bucket/some/prefix");
+    const { token } = await clientConfig();
+    const body = JSON.stringify({ name: "kept", harness: "script" });
+    const headers = { authorization: `Bearer ${token}` };
+    expect((await fetch(`${url}/api/sessions`, { method: "POST", headers, body })).status).toBe(201);
+    // The session's identity, sealed to the vault, is what a new session keeps.
+    expect([...s3.objects.keys()]).toEqual([
+      expect.stringMatching(/^some\/prefix\/sessions\/ses-[0-9a-f]{8}\/identity\.age$/),
+    ]);
+    expect(coordinator.stderr()).not.toContain(KEY.secretAccessKey);
+    await coordinator.stop("SIGTERM");
+  } finally {
+    await s3.close();
+  }
 });
 
 describe("does not start, and says why in one line:", () => {

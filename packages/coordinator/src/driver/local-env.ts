@@ -1,4 +1,5 @@
 /** The environment of a local sandbox, built from scratch: nothing of the coordinator's own but a short list. */
+import { delimiter, join } from "node:path";
 import { AGENT_ENV } from "@hangar/shared";
 
 /** Where a sandbox's folders are, as its own processes see them. */
@@ -75,6 +76,13 @@ export function sandboxEnvironment(
     [AGENT_ENV.state]: paths.state,
   };
 }
+
+/** Without what npm put in front to run Hangar itself: its Node and its tools would stand before the user's own. */
+export const usersPath = (path: string, installation: string): string =>
+  path
+    .split(delimiter)
+    .filter((folder) => folder !== join(installation, "node_modules/.bin") && !folder.includes("/@npmcli/run-script/"))
+    .join(delimiter);
 
 /** `ssh://…` or `git@host:path`. */
 export const isSshRemote = (remote: string | null): boolean =>

@@ -21,7 +21,14 @@ import {
   probeBubblewrap,
   readableForPrograms,
 } from "./local-bubblewrap.ts";
-import { CERTIFICATE_PATHS, type HostEnvironment, isSshRemote, localRemote, sandboxEnvironment } from "./local-env.ts";
+import {
+  CERTIFICATE_PATHS,
+  type HostEnvironment,
+  isSshRemote,
+  localRemote,
+  sandboxEnvironment,
+  usersPath,
+} from "./local-env.ts";
 import { gitIdentity } from "./local-git.ts";
 import { endPlain, MARK } from "./local-plain.ts";
 import {
@@ -52,8 +59,10 @@ export interface LocalDriverOptions {
   readonly agent?: string;
 }
 
-export async function createLocalDriver(options: LocalDriverOptions): Promise<Driver> {
-  const agent = options.agent ?? defaultAgent();
+export async function createLocalDriver(given: LocalDriverOptions): Promise<Driver> {
+  const agent = given.agent ?? defaultAgent();
+  const env: HostEnvironment = { ...given.env, PATH: usersPath(given.env["PATH"] ?? "", installation(agent)) };
+  const options = { ...given, env };
   const sandboxes = join(options.dataDir, "sandboxes");
   mkdirSync(sandboxes, { recursive: true, mode: 0o700 });
   const { binary, isolation } = await chooseIsolation(options);

@@ -339,6 +339,14 @@ describe("what a sandbox with bubblewrap sees", () => {
     );
   });
 
+  test("not Hangar's own programs, which npm puts in front of the user's", async () => {
+    const bin = join(dir, "packages/sandbox-agent/bin");
+    mkdirSync(bin, { recursive: true });
+    writeFileSync(join(bin, "agent.mjs"), AGENT);
+    const env = { PATH: `${join(dir, "node_modules/.bin")}:/usr/bin:/bin` };
+    expect(await look('printf %s "$PATH"', {}, { env, agent: join(bin, "agent.mjs") })).toBe("/usr/bin:/bin");
+  });
+
   test("a bare remote on this machine can be cloned and pushed to, its hooks and configuration not changed", async () => {
     const bare = join(dir, "origin.git");
     execFileSync("git", ["init", "-q", "--bare", bare]);

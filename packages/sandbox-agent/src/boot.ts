@@ -4,7 +4,7 @@
  * How far it came is on disk (`boot.json`): a daemon restarted in place after `ready` goes on with the workspace as it is;
  * one restarted before begins again from nothing, since what is there is a part of its own making.
  */
-import { existsSync, mkdirSync, renameSync } from "node:fs";
+import { existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { HangarError, SandboxId } from "@hangar/shared";
@@ -56,11 +56,13 @@ export async function prepareWorkspace(deps: BootDeps): Promise<Booted> {
   // What lies there is either of this start's own making, or somebody's work, which is never removed.
   const missing = progress?.missing ?? setAside(deps);
   saveProgress(deps, { sandbox: boot.sandbox, stage: "cloning", missing });
+  replaceFile(startingMark(boot), boot.sandbox);
   return await cloneAndRestore(deps, missing, begun);
 }
 
 /** From here on a restarted daemon takes the workspace as it is. */
 export function markReady(deps: Pick<BootDeps, "state" | "boot">): void {
+  rmSync(startingMark(deps.boot), { force: true });
   saveProgress(deps, { sandbox: deps.boot.sandbox, stage: "ready", missing: [] });
 }
 
@@ -149,10 +151,14 @@ async function freshClone(deps: BootDeps, seconds: Record<string, number>): Prom
   return warnings;
 }
 
-async function isSound({ boot, state, env, log }: BootDeps): Promise<boolean> {
-  if (!existsSync(join(boot.cwd, ".git"))) return false;
-  // A start that ended while it cloned and restored: what lies there is not the session's work.
-  if (readJson(join(state, "boot.json"), Progress)?.stage === "cloning") return false;
+/**
+ * Lies beside the repo from before the clone until it is ready. A sandbox that takes the folder over has another state folder,
+ * so this is what tells it that the start before did not come far enough for the repo to be the session's.
+ */
+const startingMark = ({ cwd }: BootSpec): string => join(dirname(cwd), `.${basename(cwd)}.starting`);
+
+async function isSound({ boot, env, log }: BootDeps): Promise<boolean> {
+  if (!existsSync(join(boot.cwd, ".git")) || existsSync(startingMark(boot))) return false;
   const git = ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"];
   for (const args of [
     ["rev-parse", "--show-toplevel"],
@@ -168,6 +174,8 @@ async function isSound({ boot, state, env, log }: BootDeps): Promise<boolean> {
 
 /** Moves what lies where the repo goes out of the way; says where it is, also when that was done before a restart. */
 function setAside({ boot, state, log }: BootDeps): string[] {
+  // A start that did not get ready has made it, and nobody has worked in it.
+  if (existsSync(startingMark(boot))) rmSync(boot.cwd, { recursive: true, force: true });
   const name = `${basename(boot.cwd)}.aside-${boot.sandbox}`;
   const places = [join(state, "aside", name), join(dirname(boot.cwd), name)];
   if (existsSync(boot.cwd)) {

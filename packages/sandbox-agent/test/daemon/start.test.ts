@@ -1,5 +1,6 @@
-import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { sandboxIdOf } from "@hangar/shared";
 import { expect, test } from "vitest";
 import { exec, git, stage } from "./support.ts";
 
@@ -132,4 +133,22 @@ test("a leftover folder that is damaged is set aside, not lost", async () => {
   const [, aside] = /set aside at (\S+)/.exec(restored.missing.join())!;
   expect(readFileSync(join(aside!, "left.txt"), "utf8")).toBe("work of the sandbox before\n");
   expect(existsSync(join(sandbox.repo, "left.txt"))).toBe(false);
+});
+
+test("a folder that a start left half made is not taken for the session's work", async () => {
+  const { coordinator, sandbox } = await stage({ setup: "echo half > half.txt; sleep 600" });
+  sandbox.start();
+  await coordinator.until(() => sandbox.read("half.txt"), "the setup to be running");
+  sandbox.kill("SIGKILL");
+  await sandbox.ended();
+  sandbox.killLeftovers();
+  rmSync(sandbox.state, { recursive: true });
+  const { session } = coordinator.boot;
+  const next = { ...coordinator.boot, sandbox: sandboxIdOf(session, 2), generation: 2, adopt: true, setup: null };
+  coordinator.nextSandbox(next);
+  sandbox.start();
+  await coordinator.ready();
+  expect(await coordinator.event("restored")).toMatchObject({ source: "fresh", missing: [] });
+  expect(sandbox.read("half.txt")).toBeNull();
+  expect(readdirSync(sandbox.workspace)).toEqual(["project"]);
 });

@@ -16,6 +16,9 @@ import { forgetPending, loadParent, loadPending, pendingFolder, saveParent, save
 import type { Pending } from "./pending.ts";
 import { push } from "./push.ts";
 
+/** How long a coordinator or a store that is away is waited for when somebody waits for the answer. */
+export const PATIENCE_MS = 20_000;
+
 export interface CheckpointTask {
   readonly reason: CheckpointReason;
   readonly ifChanged: boolean;
@@ -103,14 +106,14 @@ export class Checkpointer {
   /** Now and then, quietly: when there is work that the newest checkpoint lacks. */
   async interval(): Promise<void> {
     if (!this.#parent && !this.#pending && (await this.#isUntouched())) return;
-    await this.take({ reason: "interval", ifChanged: true, turn: null, patienceMs: 60_000, waitForLink: false });
+    await this.take({ reason: "interval", ifChanged: true, turn: null, patienceMs: PATIENCE_MS, waitForLink: false });
   }
 
   /** Brings an uncommitted checkpoint of before to the coordinator, when there is one. Never rejects. */
   async flush(): Promise<void> {
     if (!this.#pending) return;
     await this.#serial(async () => {
-      if (this.#pending) await this.#push(this.#pending, { patienceMs: 60_000, waitForLink: false });
+      if (this.#pending) await this.#push(this.#pending, { patienceMs: PATIENCE_MS, waitForLink: false });
     }).catch((error: unknown) => this.#options.log.warn(`a kept checkpoint is not committed yet: ${line(error)}`));
   }
 
@@ -144,7 +147,7 @@ export class Checkpointer {
       return await this.#push(this.#pending!, task);
     } catch (error) {
       // A parent that the coordinator no longer knows: the next one stands on its own.
-      if (isPassing(error) || this.#parent === null) throw error;
+      if (mayBeTaken(error) || this.#parent === null) throw error;
       this.#options.log.warn(`a checkpoint was refused and is made again, whole: ${line(error)}`);
       this.restoredFrom(null);
       await this.#make(task);
@@ -191,7 +194,7 @@ export class Checkpointer {
         push(coordinator, pending, this.#stop.signal),
       );
     } catch (error) {
-      if (!isPassing(error)) this.#drop();
+      if (!mayBeTaken(error)) this.#drop();
       throw error;
     }
     this.restoredFrom(pending.next);
@@ -238,7 +241,7 @@ async function withPatience(
       return await attempt();
     } catch (error) {
       signal.throwIfAborted();
-      if (!isPassing(error)) throw error;
+      if (!isWaitedFor(error)) throw error;
       if (waitForLink && !link.linked()) {
         await link.nextLink(signal);
         until = performance.now() + patienceMs;
@@ -263,9 +266,13 @@ function merge(a: CheckpointTask, b: CheckpointTask): CheckpointTask {
   };
 }
 
-/** Worth another try with the same bytes. */
-const isPassing = (error: unknown): boolean =>
-  error instanceof HangarError && (error.retryable || error.code === "disk_full" || error.code === "internal");
+/** May pass by itself in a while. */
+const isWaitedFor = (error: unknown): boolean =>
+  error instanceof HangarError && (error.retryable || error.code === "internal");
+
+/** The same bytes may be taken later: also once somebody has made room on a full disk. */
+const mayBeTaken = (error: unknown): boolean =>
+  isWaitedFor(error) || (error instanceof HangarError && error.code === "disk_full");
 
 function asFailure(error: unknown): HangarError {
   if (error instanceof HangarError) return error;

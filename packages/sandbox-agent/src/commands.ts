@@ -2,6 +2,7 @@
 import { HangarError } from "@hangar/shared";
 import type { AgentCommand, CheckpointOutcome } from "@hangar/shared";
 import type { ActivityWatch } from "./activity.ts";
+import { PATIENCE_MS } from "./checkpointer.ts";
 import type { Checkpointer } from "./checkpointer.ts";
 import { exec } from "./exec.ts";
 import type { Freezer } from "./freeze.ts";
@@ -104,7 +105,7 @@ export class Commands {
       reason,
       ifChanged: if_changed,
       turn: turns.unsettled,
-      patienceMs: 60_000,
+      patienceMs: PATIENCE_MS,
       waitForLink: false,
     });
   }

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { HangarError } from "@hangar/shared";
 import type { CheckpointOutcome } from "@hangar/shared";
 import { pause } from "./backoff.ts";
+import { PATIENCE_MS } from "./checkpointer.ts";
 import type { Checkpointer } from "./checkpointer.ts";
 import { replaceFile } from "./durable.ts";
 import type { Log } from "./log.ts";
@@ -117,7 +118,7 @@ export class Freezer {
         ifChanged: true,
         turn: turns.unsettled,
         quiesced: true,
-        patienceMs: 60_000,
+        patienceMs: PATIENCE_MS,
         waitForLink: false,
       });
       if (outcome.outcome === "failed") this.thaw();

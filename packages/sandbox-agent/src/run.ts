@@ -9,6 +9,7 @@ import type { AgentEvent, BootSpec, StartPhase } from "@hangar/shared";
 import { ActivityWatch } from "./activity.ts";
 import { pause } from "./backoff.ts";
 import { markReady, prepareWorkspace } from "./boot.ts";
+import { PATIENCE_MS } from "./checkpointer.ts";
 import { Commands } from "./commands.ts";
 import type { Sandbox } from "./commands.ts";
 import { readConfig } from "./config.ts";
@@ -244,7 +245,13 @@ class Daemon {
     // A turn takes its checkpoint by itself.
     if (sandbox.turns.unsettled !== null) void sandbox.turns.interrupt();
     else {
-      const task = { reason: "interval", ifChanged: true, turn: null, patienceMs: 60_000, waitForLink: true } as const;
+      const task = {
+        reason: "interval",
+        ifChanged: true,
+        turn: null,
+        patienceMs: PATIENCE_MS,
+        waitForLink: true,
+      } as const;
       void sandbox.checkpointer.take(task);
     }
   }

@@ -25,7 +25,7 @@ export const AGENT: AgentIdentity = {
 };
 
 export const NOW = "2026-12-01T00:00:00.000Z";
-export const session = (over: Partial<Session> = {}): Session => ({
+const session = (over: Partial<Session> = {}): Session => ({
   id: AGENT.session,
   name: "fix",
   title: "fix",
@@ -60,7 +60,7 @@ export const session = (over: Partial<Session> = {}): Session => ({
   ...over,
 });
 
-export const turn = (message: string): Turn => ({
+const turn = (message: string): Turn => ({
   id: "trn-0123456789ab",
   message,
   state: "queued",

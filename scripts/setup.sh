@@ -89,11 +89,11 @@ with_apt() {
   fi
   echo "setup: installing with apt: $*" >&2
   # Hangar starts a redis-server of its own: the packaged service is neither started nor enabled.
-  policy=/usr/sbin/policy-rc.d
+  policy=${POLICY_RC_D:-/usr/sbin/policy-rc.d}
   if [ ! -e $policy ]; then
     trap '$root rm -f "$policy"' EXIT
     trap 'exit 130' INT TERM HUP
-    printf '#!/bin/sh\nexit 101\n' | $root sh -c "cat >$policy && chmod 755 $policy"
+    printf '#!/bin/sh\nexit 101\n' | $root sh -c "cat >$policy && chmod 755 $policy" || :
   fi
   apt_install "$@" || { $root apt-get update -qq >&2 && apt_install "$@"; } || :
   case " $* " in

@@ -153,7 +153,9 @@ async function sameBytes(context: ScanContext, input: Input, { entry, stat }: Cl
 
 /** Of the files that differ: those with a filter whose blob is the one in the remote's branch, so that its server has it. */
 async function fromRemote(context: ScanContext, input: Input, differ: readonly Clean[]): Promise<[Raw, number][]> {
-  const given = differ.filter(({ entry, stat }) => context.filtered.get(`${input.dirs.worktree}/${entry.path}`) === stat.size);
+  const given = differ.filter(
+    ({ entry, stat }) => context.filtered.get(`${input.dirs.worktree}/${entry.path}`) === stat.size,
+  );
   if (given.length > 0) return given.map(({ entry, stat }): [Raw, number] => [entry.path, stat.size]);
   const base = input.refs.remoteHead === null ? undefined : input.refs.remotes.get(input.refs.remoteHead);
   if (base === undefined || differ.length === 0) return [];

@@ -1,6 +1,5 @@
 /** Takes a checkpoint: look, copy, prove, look again. */
-import { copyFileSync, lstatSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { createHash } from "node:crypto";
+import { copyFileSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { HangarError, type LeftOut, type Part } from "@hangar/shared";
 import { type BundlePlan, mergeBase, proveBundle, writeBundle } from "./bundle.ts";
@@ -21,11 +20,15 @@ import { digestEntries, digestMember, nextName, PartWriter, proofFailed } from "
 import { bytesOf, fsPath, type Raw, rawFrom, rawOf, toText, lstatRaw } from "./raw.ts";
 import { makePatch, makeReview } from "./review.ts";
 import { memoryOf, type Scan, scanWorkspace } from "./scan.ts";
-import { CHANNELS, type Channel, type FileState, type WorkspaceState } from "./state.ts";
+import { CHANNELS, type Channel, channelsOf, type WorkspaceState } from "./state.ts";
 import { ArchiveChanged, type ArchiveEntry } from "./archive.ts";
 import type { CreateOptions, CreateResult, MadeCheckpoint, SnapshotReport, Workspace } from "./types.ts";
 
 const TRIES = 3;
+/** Tries in all: from the third on, files that do not hold still are copied first, and each try knows more of them. */
+const MOST_TRIES = 8;
+/** What changed as shortly before as this does not hold still either (ms). */
+const RECENT = 60_000;
 
 /**
  * @throws HangarError `checkpoint_failed`: the repository or a conversation cannot be read, or a part did not come out as it
@@ -97,7 +100,7 @@ class Attempt {
   async run(): Promise<CreateResult> {
     const { parent, ifChanged, quiesced } = this.#options;
     let last: unknown;
-    for (let n = 1; n <= TRIES; n++) {
+    for (let n = 1; n <= MOST_TRIES; n++) {
       this.#options.signal?.throwIfAborted();
       const look = await this.#clock.time("scan", () => this.#look(n));
       const fingerprint = fingerprintOf(look.state);
@@ -108,9 +111,9 @@ class Attempt {
       try {
         const made = await this.#make(look, fingerprint, n);
         const paired = quiesced || (await this.#clock.time("look again", () => this.#same(look, fingerprint)));
-        if (paired || n === TRIES) return { outcome: "made", made: await this.#finish(made, paired) };
+        if (paired || n >= TRIES) return { outcome: "made", made: await this.#finish(made, paired) };
       } catch (error) {
-        if (!(error instanceof ArchiveChanged) || n === TRIES) throw error;
+        if (!(error instanceof ArchiveChanged) || n === MOST_TRIES) throw error;
         last = error;
       }
       for (const name of readdirSync(this.#options.out)) rmSync(join(this.#options.out, name), { recursive: true });
@@ -139,7 +142,7 @@ class Attempt {
       ...(signal && { signal }),
     });
     const [scan, capture] = await Promise.all([scanning, capturing]);
-    if (n === TRIES) this.#copyRestless(scan);
+    if (n >= TRIES) this.#copyRestless(scan);
     const state = { trees: scan.trees, files: scan.files, conversations: conversationDigest(capture.record) };
     return {
       scan,
@@ -152,27 +155,29 @@ class Attempt {
 
   /** What never holds still is copied first, and the copy is what the checkpoint says and holds. */
   #copyRestless(scan: Scan): void {
+    this.#copies.clear();
     for (const channel of CHANNELS)
       for (const [path, file] of scan.files[channel]) {
         const abs = `${rootOf(scan, channel)}/${path}`;
-        if (!this.#restless.has(abs) || file.kind === "symlink") continue;
-        const copy = rawFrom(join(this.#scratch, `copy-${this.#copies.size}`));
+        if (file.kind === "symlink") continue;
+        const now = lstatRaw(abs);
+        const recent = (now?.ctimeMs ?? 0) > Date.now() - RECENT;
+        if (now && !recent && !this.#restless.has(abs)) continue;
+        const copy = rawFrom(join(this.#scratch, `copy-${this.#copied++}`));
         try {
+          if (!now?.isFile()) throw new Vanished(abs);
           copyFileSync(fsPath(abs), fsPath(copy));
-          const stat = lstatSync(fsPath(copy));
-          const hash = createHash("sha256");
-          hash.update(readFileSync(fsPath(copy)));
-          (scan.files[channel] as Map<Raw, FileState>).set(path, {
-            ...file,
-            size: stat.size,
-            sha256: hash.digest("hex"),
-          });
-          this.#copies.set(abs, copy);
-        } catch {
-          scan.files[channel].delete(path);
+        } catch (error) {
+          if (!(error instanceof Vanished) && (error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+          drop(scan, channel, path);
+          continue;
         }
+        const bytes = readFileSync(fsPath(copy));
+        scan.files[channel].set(path, { ...file, size: bytes.length, sha256: sha256(bytes) });
+        this.#copies.set(abs, copy);
       }
   }
+  #copied = 0;
   readonly #copies = new Map<Raw, Raw>();
 
   async #same(look: Look, fingerprint: string): Promise<boolean> {
@@ -245,7 +250,7 @@ class Attempt {
       const document = encodeDocument({ trees: scan.trees, bundles: bundleNames, channels: channelParts });
       const review = await makeReview(scan, base, patch.patch, options.signal);
 
-      const made = await Promise.all([
+      await allDone([
         ...archives.map(({ channel, name, plan }) => this.#archive(writer, scan, channel, name, plan)),
         look.agentEntries.length > 0 ? this.#agent(writer, look) : null,
         ...bundles.map(({ name, objects: one, plan }) => this.#bundle(writer, scan, name, one, plan, n)),
@@ -266,7 +271,6 @@ class Attempt {
         ...CHANNELS.flatMap((channel) => channelParts[channel].parts),
         ...Object.values(wholes).map(({ part }) => part),
       ];
-      void made;
       return {
         writer,
         look,
@@ -386,7 +390,7 @@ class Attempt {
         done[kind] = before;
         continue;
       }
-      if (bytes) await writer.bytes(kind, extension, bytes);
+      if (bytes) await writer.bytes(kind, extension, bytes, true);
       else {
         let members = 0;
         await writer.archive(kind, entries ?? [], async (member) => {
@@ -452,7 +456,7 @@ class Attempt {
       warnings: warnings.map((text) => text.slice(0, 2000)).slice(0, 200),
     };
     const metaWriter = new PartWriter(options.out, options.recipients, options.signal);
-    const metaPart = await metaWriter.bytes(META_FILE, "", Buffer.from(`${JSON.stringify(meta, null, 1)}\n`));
+    const metaPart = await metaWriter.bytes(META_FILE, "", Buffer.from(`${JSON.stringify(meta, null, 1)}\n`), false);
     const metaObject: MetaObject = { file: metaPart.file, size: metaPart.size, sha256: metaPart.sha256 };
     const next: ParentState = { meta, ...made.next };
     this.#memory.conversations = look.record;
@@ -471,6 +475,27 @@ class Attempt {
   get options(): CreateOptions {
     return this.#options;
   }
+}
+
+/** Waits for all of them, also when one fails: nothing is still writing when the next try begins. */
+async function allDone(work: readonly (Promise<void> | null)[]): Promise<void> {
+  const results = await Promise.allSettled(work);
+  const failed = results.filter((result) => result.status === "rejected").map(({ reason }) => reason as unknown);
+  // Another look is all that a file which changed asks for; anything else is worse.
+  if (failed.length > 0) throw failed.find((error) => !(error instanceof ArchiveChanged)) ?? failed[0];
+}
+
+/** A file that went away since the look: it is not there, and where it was tracked that is what its tree says. */
+function drop(scan: Scan, channel: Channel, path: Raw): void {
+  scan.files[channel].delete(path);
+  const holders = scan.trees.filter(
+    (tree) => channelsOf(tree.root).tracked === channel && (tree.path === "" || path.startsWith(`${tree.path}/`)),
+  );
+  const tree = holders.sort((a, b) => b.path.length - a.path.length)[0];
+  const own = scan.scans[tree ? scan.trees.indexOf(tree) : -1];
+  if (!tree || !own) return;
+  const inside = tree.path === "" ? path : path.slice(tree.path.length + 1);
+  if (own.entries.some((entry) => entry.path === inside && !entry.skipWorktree)) (tree.deleted as Raw[]).push(inside);
 }
 
 interface Unfinished {

@@ -1,5 +1,7 @@
 /** What a checkpoint says and holds, read from its parts. */
 import { createHash } from "node:crypto";
+import { pipeline } from "node:stream/promises";
+import { createZstdDecompress } from "node:zlib";
 import { HangarError } from "@hangar/shared";
 import { readBundleHeader } from "./bundle.ts";
 import { conversationDigest } from "./conversation.ts";
@@ -101,7 +103,9 @@ export async function parentFrom(
   for (const name of ["wip.patch", "review.json"]) {
     if (!spool.has(name)) continue;
     const hash = createHash("sha256");
-    for await (const piece of await spool.open(name)) hash.update(piece as Buffer);
+    await pipeline(await spool.open(name), createZstdDecompress(), async (plain: AsyncIterable<Buffer>) => {
+      for await (const piece of plain) hash.update(piece);
+    });
     whole[name] = { part: name, sha256: hash.digest("hex") };
   }
   return { meta, channels, bundles, whole };

@@ -3,6 +3,8 @@ import { createHash } from "node:crypto";
 import { join } from "node:path";
 import { PassThrough, Writable } from "node:stream";
 import { pipeline } from "node:stream/promises";
+import { promisify } from "node:util";
+import { constants as z, zstdCompress } from "node:zlib";
 import { HangarError, type Part } from "@hangar/shared";
 import type { ArchiveEntry } from "./tar-header.ts";
 import { type Member, readMembers } from "./tar-read.ts";
@@ -14,6 +16,11 @@ export interface Written {
   readonly part: Part;
   readonly object: NewObject;
 }
+
+const zstd = (bytes: Buffer): Promise<Buffer> =>
+  promisify<Buffer, object, Buffer>(zstdCompress)(bytes, {
+    params: { [z.ZSTD_c_compressionLevel]: 3, [z.ZSTD_c_checksumFlag]: 1 },
+  });
 
 export class PartWriter {
   readonly #out: string;
@@ -59,9 +66,11 @@ export class PartWriter {
     });
   }
 
-  async bytes(name: string, extension: string, bytes: Buffer): Promise<Part> {
-    return await this.#make(name, extension, async (out) => {
-      await pipeline([bytes], out);
+  /** `.zst` is appended to the extension where they are compressed. */
+  async bytes(name: string, extension: string, bytes: Buffer, compressed: boolean): Promise<Part> {
+    const stored = compressed ? await zstd(bytes) : bytes;
+    return await this.#make(name, `${extension}${compressed ? ".zst" : ""}`, async (out) => {
+      await pipeline([stored], out);
     });
   }
 

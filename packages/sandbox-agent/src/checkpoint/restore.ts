@@ -71,7 +71,14 @@ class Restore {
     const spool = new Spool({ meta, source, folder: this.#scratch, identities, signal });
     const document = await this.#time("fetch", async () => {
       await spool.fetch(meta.parts.map((part) => part.name));
-      return await readDocument(spool);
+      const document = await readDocument(spool);
+      const needed = [
+        ...document.bundles.flat(),
+        ...CHANNELS.flatMap((channel) => document.channels[channel].parts),
+        ...meta.conversations.parts,
+      ];
+      for (const name of needed) spool.part(name);
+      return document;
     });
     const roots = {
       repo: absolute(this.#ws.repo),

@@ -6,7 +6,7 @@ import type { TreeScan } from "./scan-tree.ts";
 
 /** Files over this are not in the patch; they are in the `worktree` part. */
 const MAX_PATCHED = 4 * 1024 * 1024;
-const MAX_SHOWN_PATCH = 256 * 1024;
+const MAX_SHOWN_PATCH = 64 * 1024;
 const MAX_COMMITS = 200;
 const MAX_NAMES = 2000;
 

@@ -1,5 +1,15 @@
 /** Reads one working tree: its HEAD, refs, index, files and git state, as they are, without a lock or a write. */
-import { copyFileSync, readdirSync, readFileSync, statSync, type Stats } from "node:fs";
+import {
+  closeSync,
+  copyFileSync,
+  fstatSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  type Stats,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { setImmediate as breathe } from "node:timers/promises";
 import { HangarError } from "@hangar/shared";
 import { linkTarget, Vanished } from "./content.ts";
@@ -149,7 +159,23 @@ async function readConfig(context: ScanContext, dirs: GitDirs, memory: TreeMemor
 /** Equal stamps: the same file, unless it changed just now. Empty: not there. */
 export function stampOf(path: Raw): string {
   const s = statSync(fsPath(path), { throwIfNoEntry: false });
-  return s ? `${s.ino} ${s.size} ${s.mtimeMs} ${s.ctimeMs}` : "";
+  return s ? stampOfStat(s) : "";
+}
+const stampOfStat = (s: Stats): string => `${s.ino} ${s.size} ${s.mtimeMs} ${s.ctimeMs}`;
+
+/** A file's bytes and what it was when they were read; none: it is not there. */
+function readAtOnce(path: Raw): { bytes: Buffer; stat: Stats } | null {
+  let fd: number;
+  try {
+    fd = openSync(fsPath(path), "r");
+  } catch {
+    return null;
+  }
+  try {
+    return { stat: fstatSync(fd), bytes: readFileSync(fd) };
+  } finally {
+    closeSync(fd);
+  }
 }
 
 const isFresh = (path: Raw): boolean => {
@@ -259,28 +285,35 @@ async function readTreeIndex(
   format: "sha1" | "sha256",
 ): Promise<TreeIndex> {
   const path = `${dirs.gitDir}/index`;
-  const stat = statSync(fsPath(path), { throwIfNoEntry: false });
-  if (!stat) return { file: NO_INDEX, path: `${scratch.dir}/no-index`, mtimeMs: 0, stamp: "none" };
-  // Git puts a new index in place by a rename: the inode tells two of the same length and moment apart.
+  const copy = `${scratch.dir}/index`;
   const stamp = stampOf(path);
+  if (stamp === "") return { file: NO_INDEX, path: `${scratch.dir}/no-index`, mtimeMs: 0, stamp: "none" };
+  // Git puts a new index in place by a rename: the inode tells two of the same length and moment apart.
   const known = memory.index;
-  if (known?.stamp === stamp) return { file: known.file, path: known.expanded ?? path, mtimeMs: known.mtimeMs, stamp };
-  let file = readIndex(readFileSync(fsPath(path)), format);
-  let expanded: Raw | null = null;
+  if (known?.stamp === stamp && known.expanded === copy)
+    return { file: known.file, path: copy, mtimeMs: known.mtimeMs, stamp };
+  const read = readAtOnce(path);
+  if (!read) return { file: NO_INDEX, path: `${scratch.dir}/no-index`, mtimeMs: 0, stamp: "none" };
+  const { stat } = read;
+  let file = readIndex(read.bytes, format);
+  // Git is given what was read here: the file itself may be another one by then.
+  writeFileSync(fsPath(copy), read.bytes);
+  const expanded = copy;
   if (file.needsExpansion) {
-    expanded = await expandIndex(context, dirs, scratch);
-    file = readIndex(readFileSync(fsPath(expanded)), format);
+    await expandIndex(context, dirs, scratch);
+    file = readIndex(readFileSync(fsPath(copy)), format);
   }
   file.entries.sort((a, b) => byBytes(a.path, b.path) || a.stage - b.stage);
-  memory.index = { stamp, file, mtimeMs: stat.mtimeMs, expanded };
-  return { file, path: expanded ?? path, mtimeMs: stat.mtimeMs, stamp };
+  const stampRead = stampOfStat(stat);
+  memory.index = { stamp: stampRead, file, mtimeMs: stat.mtimeMs, expanded };
+  return { file, path: copy, mtimeMs: stat.mtimeMs, stamp: stampRead };
 }
 
 /** A split or sparse index, written out whole in the scratch folder. */
-async function expandIndex(context: ScanContext, dirs: GitDirs, scratch: Scratch): Promise<Raw> {
+async function expandIndex(context: ScanContext, dirs: GitDirs, scratch: Scratch): Promise<void> {
   const copy = `${scratch.dir}/index`;
   for (const name of readdirSync(fsPath(dirs.gitDir), { encoding: "latin1" }))
-    if (name === "index" || name.startsWith("sharedindex."))
+    if (name.startsWith("sharedindex."))
       copyFileSync(fsPath(`${dirs.gitDir}/${name}`), fsPath(`${scratch.dir}/${name}`));
   await git(
     [
@@ -298,7 +331,6 @@ async function expandIndex(context: ScanContext, dirs: GitDirs, scratch: Scratch
       signal: context.signal,
     },
   );
-  return copy;
 }
 
 const EMPTY_TREE = {

@@ -1,7 +1,18 @@
 /** Workspaces in temporary folders, built by shell scripts, and an independent description of what is in them. */
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { lstatSync, type Stats, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, realpathSync, renameSync, rmSync } from "node:fs";
+import {
+  lstatSync,
+  type Stats,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { newCheckpointId } from "@hangar/shared";
@@ -73,7 +84,12 @@ export function shell(place: Place, script: string, cwd = place.repo): string {
  */
 export function place(options: { base?: string; init?: string; clone?: string } = {}): Place {
   const folder = temporary();
-  const here: Place = { folder, repo: join(folder, "repo"), home: join(folder, "home"), origin: join(folder, "origin.git") };
+  const here: Place = {
+    folder,
+    repo: join(folder, "repo"),
+    home: join(folder, "home"),
+    origin: join(folder, "origin.git"),
+  };
   mkdirSync(here.home);
   const base = options.base ?? "echo one >a.txt; echo two >b.txt; mkdir d; echo three >d/c.txt";
   shell(
@@ -95,7 +111,15 @@ export function clone(here: Place, options = ""): void {
 let count = 0;
 export function workspace(here: Place, more: Partial<Workspace> = {}): Workspace {
   const scratch = join(here.folder, "scratch", String(count++));
-  return { repo: here.repo, home: here.home, harness: "claude", keepIgnored: [], scratch, memory: createMemory(), ...more };
+  return {
+    repo: here.repo,
+    home: here.home,
+    harness: "claude",
+    keepIgnored: [],
+    scratch,
+    memory: createMemory(),
+    ...more,
+  };
 }
 
 export function options(here: Place, more: Partial<CreateOptions> = {}): CreateOptions {
@@ -141,7 +165,13 @@ export function sourceOf(...checkpoints: readonly MadeCheckpoint[]): RestoreOpti
 export async function putBack(
   here: Place,
   checkpoints: readonly MadeCheckpoint[],
-  more: { clone?: string; setup?: string; identities?: readonly string[]; force?: boolean; ws?: Partial<Workspace> } = {},
+  more: {
+    clone?: string;
+    setup?: string;
+    identities?: readonly string[];
+    force?: boolean;
+    ws?: Partial<Workspace>;
+  } = {},
 ): Promise<{ old: string; restored: Restored }> {
   const newest = checkpoints.at(-1);
   if (!newest) throw new Error("no checkpoint");
@@ -212,14 +242,29 @@ export function describeTree(repo: string, home: string): Record<string, unknown
     index: git("ls-files", "-s", "-v", "-z").replaceAll("\0", "\n"),
     intentToAdd: git("diff-files", "-z", "--name-only", "--diff-filter=A").replaceAll("\0", "\n"),
     staged: git("diff", "--cached", "--raw", "--no-abbrev", "--no-renames"),
-    refs: git("for-each-ref", "--format=%(refname) %(objectname)", "refs/heads", "refs/tags", "refs/notes", "refs/bisect", "refs/keep"),
+    refs: git(
+      "for-each-ref",
+      "--format=%(refname) %(objectname)",
+      "refs/heads",
+      "refs/tags",
+      "refs/notes",
+      "refs/bisect",
+      "refs/keep",
+    ),
     upstreams: git("config", "--local", "--get-regexp", "^branch\\."),
     stash: git("stash", "list", "--format=%gd %gs %H %T %P"),
     worktrees: git("worktree", "list", "--porcelain"),
     sparse: git("config", "core.sparseCheckout") + git("sparse-checkout", "list"),
     whole: git("rev-list", "--objects", "--quiet", "--missing=allow-promisor", "--all"),
     format: git("rev-parse", "--show-object-format"),
-    exclude: existsRead(join(git("rev-parse", "--git-common-dir").trim().replace(/^(?!\/)/, `${repo}/`), "info/exclude")),
+    exclude: existsRead(
+      join(
+        git("rev-parse", "--git-common-dir")
+          .trim()
+          .replace(/^(?!\/)/, `${repo}/`),
+        "info/exclude",
+      ),
+    ),
     files,
     nested,
     operation,
@@ -311,7 +356,10 @@ export async function roundTrip(state: State): Promise<void> {
 
   if (state.finish === undefined) return;
   const end = (repo: string): unknown => {
-    const out = shell(here, `cd '${repo}'; { ${state.finish}; } >/dev/null 2>&1 || true; git log --format='%s %T %P' | head -5; git status --porcelain=v2`);
+    const out = shell(
+      here,
+      `cd '${repo}'; { ${state.finish}; } >/dev/null 2>&1 || true; git log --format='%s %T %P' | head -5; git status --porcelain=v2`,
+    );
     const { operation, files, refs } = describeTree(repo, here.home);
     return { out, operation, files, refs };
   };

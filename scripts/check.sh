@@ -2,7 +2,7 @@
 # Every check that needs no running: format, lint with types (and the layers), types, unused code.
 set -u
 cd "$(dirname "$0")/.."
-PATH=$PWD/node_modules/.bin:$PATH
+export PATH=$PWD/node_modules/.bin:$PATH NO_COLOR=1
 failed=
 check() {
   if "$@" >"$out" 2>&1; then echo "ok    $*"; else echo "FAILS $*"; cat "$out"; failed=1; fi

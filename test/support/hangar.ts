@@ -51,6 +51,8 @@ export interface TestHangar {
   turn(name: string, message: string, seconds?: number): Promise<Turn>;
   events(name: string): Promise<SessionEvent[]>;
   exec(name: string, ...argv: string[]): Promise<Ran>;
+  /** An open terminal of the session's sandbox, once its first bytes came. */
+  terminal(name: string, what?: "shell" | "harness"): Promise<WebSocket & { text(): string }>;
   /** Pids on this machine whose command line or environment holds this Hangar's folder. */
   pids(match: RegExp): Promise<number[]>;
   close(): Promise<void>;
@@ -63,6 +65,7 @@ export async function startHangar(extra: Record<string, string> = {}): Promise<T
   await mkdir(home, { recursive: true });
   const token = "test-token-0123456789abcdef0123456789abcdef";
   const replicas = new Set<Replica>();
+  let firstPort: number | undefined;
   const base: Record<string, string> = {
     PATH: [join(root, "node_modules/.bin"), process.env["PATH"] ?? ""].join(delimiter),
     HOME: home,
@@ -74,7 +77,8 @@ export async function startHangar(extra: Record<string, string> = {}): Promise<T
   };
 
   const start = async (more: Record<string, string> = {}): Promise<Replica> => {
-    const port = await freePort();
+    // A coordinator that comes back has its old address, as in real life: its sandboxes know no other.
+    const port = replicas.size === 0 ? (firstPort ??= await freePort()) : await freePort();
     const child = spawn(process.execPath, [COORDINATOR], {
       cwd: dir,
       env: { ...base, HANGAR_PORT: String(port), ...more },
@@ -196,6 +200,25 @@ export async function startHangar(extra: Record<string, string> = {}): Promise<T
       const text = (base64: string): string => Buffer.from(base64, "base64").toString("utf8");
       return { code: result.exit_code, stdout: text(result.stdout), stderr: text(result.stderr) };
     },
+    terminal: async (name, what = "shell") => {
+      const url = `${hangar.replica.url.replace("http", "ws")}/api/sandboxes/${name}/terminal?what=${what}&cols=80&rows=24`;
+      // Node's WebSocket takes headers, which the standard's type does not know
+      const options = { headers: { authorization: `Bearer ${token}` } } as unknown as string[];
+      const socket = new WebSocket(url, options);
+      socket.binaryType = "arraybuffer";
+      let text = "";
+      socket.addEventListener("message", (message) => {
+        text +=
+          typeof message.data === "string" ? message.data : Buffer.from(message.data as ArrayBuffer).toString("utf8");
+      });
+      await new Promise<void>((resolve, reject) => {
+        socket.addEventListener("message", () => resolve(), { once: true });
+        socket.addEventListener("close", (event) => reject(new Error(`no terminal: ${event.code} ${event.reason}`)), {
+          once: true,
+        });
+      });
+      return Object.assign(socket, { text: () => text });
+    },
     pids: (match) => pidsOf(dir, match),
     close: async () => {
       for (const replica of [...replicas]) await replica.kill("SIGTERM");
@@ -242,7 +265,8 @@ export function run(
       { cwd: options.cwd, env: options.env, maxBuffer: 64 << 20, encoding: "utf8" },
       (error, stdout, stderr) => resolve({ code: error ? Number(error.code ?? 1) : 0, stdout, stderr }),
     );
-    child.stdin?.end(options.input ?? "");
+    // a command that refuses its arguments ends before it has read anything
+    child.stdin?.on("error", () => undefined).end(options.input ?? "");
   });
 }
 

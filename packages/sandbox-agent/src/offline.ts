@@ -34,7 +34,23 @@ const RESTORE_USAGE = "hangar-agent restore --from DIR --repo DIR --home DIR [--
  * `--out` gets the whole checkpoint: parts that the parent holds already are hard links to its files. With `--if-changed`
  * nothing is written when nothing changed. `--identity` opens a sealed parent.
  */
-export async function snapshot(argv: readonly string[]): Promise<number> {
+export const snapshot = (argv: readonly string[]): Promise<number> => plainly(takeSnapshot, argv);
+
+/** Exits with 0 only when what is there now is what the checkpoint says. */
+export const restore = (argv: readonly string[]): Promise<number> => plainly(putBack, argv);
+
+/** What the system refuses is the user's to know, in one line; anything else is a defect and shows where. */
+async function plainly(command: (argv: readonly string[]) => Promise<number>, argv: readonly string[]): Promise<number> {
+  try {
+    return await command(argv);
+  } catch (error) {
+    const { code, syscall, path } = error as NodeJS.ErrnoException;
+    if (error instanceof HangarError || code === undefined || syscall === undefined) throw error;
+    throw new HangarError("internal", `${syscall} ${path ?? ""}: ${code}`, { cause: error });
+  }
+}
+
+async function takeSnapshot(argv: readonly string[]): Promise<number> {
   const values = parse(argv, SNAPSHOT_USAGE, {
     repo: { type: "string" },
     home: { type: "string" },
@@ -53,6 +69,8 @@ export async function snapshot(argv: readonly string[]): Promise<number> {
   const out = resolve(need(values.out, "--out", SNAPSHOT_USAGE));
   if (existsSync(out) && readdirSync(out).length > 0)
     throw usage(`${out} is not empty: name a new folder`, SNAPSHOT_USAGE);
+  for (const recipient of values.recipient ?? [])
+    if (!/^age1[02-9ac-hj-np-z]{58}$/.test(recipient)) throw usage(`${recipient} is no age recipient (age1…)`, SNAPSHOT_USAGE);
   const reason = CheckpointReason.safeParse(values.reason);
   if (!reason.success) throw usage(`--reason is one of ${CheckpointReason.options.join(", ")}`, SNAPSHOT_USAGE);
   return await withScratch(out, async (scratch) => {
@@ -96,8 +114,7 @@ export async function snapshot(argv: readonly string[]): Promise<number> {
   });
 }
 
-/** Exits with 0 only when what is there now is what the checkpoint says. */
-export async function restore(argv: readonly string[]): Promise<number> {
+async function putBack(argv: readonly string[]): Promise<number> {
   const values = parse(argv, RESTORE_USAGE, {
     from: { type: "string" },
     repo: { type: "string" },

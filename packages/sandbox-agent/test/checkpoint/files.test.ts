@@ -6,24 +6,24 @@ const states: State[] = [
   {
     name: "untracked files and folders",
     make: "mkdir -p u/v; echo 1 >u/v/w; : >empty; head -c 100000 /dev/urandom >r.bin",
-    then: "rm empty; echo 2 >>u/v/w; mv r.bin u/r.bin",
+    later: "rm empty; echo 2 >>u/v/w; mv r.bin u/r.bin",
   },
   {
     name: "private, read-only and executable files",
     make: "echo p >key; chmod 600 key; echo r >ro; chmod 444 ro; echo s >s.sh; chmod 755 s.sh; chmod 600 a.txt; chmod 664 b.txt",
-    then: "chmod 644 key; chmod 400 ro; chmod 644 a.txt",
+    later: "chmod 644 key; chmod 400 ro; chmod 644 a.txt",
   },
   { name: "all files of one's own permissions", make: "chmod 600 a.txt b.txt d/c.txt" },
   {
     name: "links of every kind",
     make: "ln -s a.txt to-file; ln -s d to-folder; ln -s nowhere dangling; ln -s /etc/hostname away; ln -s ../.. up; ln -s loop loop; rm b.txt; ln -s a.txt b.txt",
-    then: "ln -sfn b.txt to-file; rm to-folder; mkdir to-folder; echo x >to-folder/x",
+    later: "ln -sfn b.txt to-file; rm to-folder; mkdir to-folder; echo x >to-folder/x",
   },
   {
     name: "a folder becomes a link to another",
     base: "mkdir d e; echo 1 >d/k; echo 1 >e/k",
     make: "rm -r d; ln -s e d; echo 2 >e/k",
-    then: "rm d; mkdir d; echo 3 >d/k",
+    later: "rm d; mkdir d; echo 3 >d/k",
   },
   {
     name: "a link becomes a folder",
@@ -34,7 +34,7 @@ const states: State[] = [
   {
     name: "names of any bytes",
     make: "for n in $'two\\nlines' $'tab\\t' 'quo\"te' 'back\\\\slash' -rf --all '@list' ' lead' $'caf\\xc3\\xa9' $'latin\\xe9' '*.txt' ':!x' 'hex:41' $'\\x01'; do echo \"$n\" >\"$n\"; done; mkdir $'d\\xff'; echo x >$'d\\xff/in\\xfe'; git add -- $'latin\\xe9' ./-rf; git commit -qm odd; echo more >>$'latin\\xe9'",
-    then: "rm -- ./-rf; echo more >>$'two\\nlines'",
+    later: "rm -- ./-rf; echo more >>$'two\\nlines'",
   },
   { name: "names that look like segments", make: "echo s >s@000000000000000; echo t >t@000000000000005; echo s >s" },
   {
@@ -45,7 +45,7 @@ const states: State[] = [
     name: "line endings by attribute",
     base: "printf '*.txt text=auto\\n*.bat text eol=crlf\\n*.sh text eol=lf\\n' >.gitattributes; printf 'a\\nb\\n' >u.txt; printf 'a\\r\\n' >r.bat; printf 'a\\n' >s.sh",
     make: "printf 'a\\r\\nb\\r\\n' >u.txt; git add u.txt; printf 'a\\r\\nb\\n' >r.bat",
-    then: "printf 'x\\r\\ny\\n' >u.txt; printf 'a\\r\\n' >r.bat",
+    later: "printf 'x\\r\\ny\\n' >u.txt; printf 'a\\r\\n' >r.bat",
   },
   {
     name: "autocrlf in the image",
@@ -56,18 +56,18 @@ const states: State[] = [
     name: "encodings and identifiers",
     base: "printf '*.rc working-tree-encoding=UTF-16LE\\nid.c ident\\n' >.gitattributes; printf 'one\\n' | iconv -t UTF-16LE >p.rc; echo '$Id$' >id.c",
     make: "printf 'one\\ntwo\\n' | iconv -t UTF-16LE >p.rc",
-    then: "echo more >>id.c",
+    later: "echo more >>id.c",
   },
   {
     name: "a large-file filter whose store is not in the checkpoint",
     base: "mkdir -p $D/server; printf '#!/bin/sh\\nh=$(tee /tmp/hangar-$$ | sha1sum | cut -c1-40); cp /tmp/hangar-$$ '$D'/server/$h; rm /tmp/hangar-$$; echo pointer $h\\n' >$D/clean; printf '#!/bin/sh\\nread w h; cat '$D'/server/$h\\n' >$D/smudge; chmod +x $D/clean $D/smudge; printf '[filter \"big\"]\\n\\tclean = %s/clean\\n\\tsmudge = %s/smudge\\n\\trequired = true\\n' $D $D >$HOME/.gitconfig; echo '*.big filter=big -text' >.gitattributes; seq 1000 >one.big; seq 2000 >two.big",
     make: "seq 3000 >one.big; git add one.big; git commit -qm mine; rm $D/server/$(seq 3000 | sha1sum | cut -c1-40); seq 10 >new.big",
-    then: "seq 20 >new.big",
+    later: "seq 20 >new.big",
   },
   {
     name: "ignored files stay where they are",
     make: "echo '*.log' >.gitignore; echo l >x.log; echo n >n",
-    then: "echo '*.tmp' >.gitignore; echo t >t.tmp",
+    later: "echo '*.tmp' >.gitignore; echo t >t.tmp",
   },
   {
     name: "ignored files that the environment keeps",
@@ -87,7 +87,7 @@ const states: State[] = [
   {
     name: "local excludes",
     make: "echo private >>.git/info/exclude; echo p >private; echo q >q",
-    then: "echo q >>.git/info/exclude",
+    later: "echo q >>.git/info/exclude",
   },
   {
     name: "config that colours, converts and formats diffs",
@@ -96,7 +96,7 @@ const states: State[] = [
   {
     name: "a large file that grows",
     make: "head -c 9000000 /dev/urandom >log",
-    then: "head -c 3000 /dev/urandom >>log; head -c 9000001 /dev/urandom >other",
+    later: "head -c 3000 /dev/urandom >>log; head -c 9000001 /dev/urandom >other",
   },
 ];
 

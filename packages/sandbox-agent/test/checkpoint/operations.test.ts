@@ -30,7 +30,7 @@ const states: State[] = [
   {
     name: "a rebase stopped at a conflict, continued",
     make: `${sides} git rebase o ${quiet}`,
-    then: "echo solved >a.txt; git add a.txt",
+    later: "echo solved >a.txt; git add a.txt",
     finish: "echo solved >a.txt; git add a.txt; git rebase --continue",
   },
   {
@@ -76,7 +76,7 @@ const states: State[] = [
   {
     name: "a bisection, gone on with",
     make: "for i in 1 2 3 4 5 6; do echo $i >a.txt; git commit -qam c$i; done; git bisect start HEAD HEAD~6 >/dev/null",
-    then: "git bisect good >/dev/null",
+    later: "git bisect good >/dev/null",
     finish: "git bisect bad; git bisect bad; git bisect bad",
   },
   {
@@ -97,7 +97,7 @@ const states: State[] = [
   {
     name: "stash entries of every kind",
     make: "echo 1 >>a.txt; git stash -q; echo s >>a.txt; git add a.txt; echo w >>b.txt; git stash push -q -m both; echo u >u; git stash push -q -u -m untracked; echo now >>a.txt",
-    then: "git stash drop -q stash@{1}; echo x >>b.txt; git stash -q",
+    later: "git stash drop -q stash@{1}; echo x >>b.txt; git stash -q",
     finish: "git reset -q --hard; git stash pop --index",
   },
   {

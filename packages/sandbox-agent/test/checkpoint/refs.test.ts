@@ -7,18 +7,18 @@ const states: State[] = [
   {
     name: "commits that are pushed nowhere",
     make: "echo x >x; git add x; git commit -qm x; echo y >>a.txt; git commit -qam y",
-    then: "git reset -q --soft HEAD~1",
+    later: "git reset -q --soft HEAD~1",
   },
   {
     name: "a detached HEAD on no branch",
     make: "git checkout -q --detach; echo x >x; git add x; git commit -qm x; echo z >>b.txt",
-    then: "git checkout -q work; git branch saved HEAD",
+    later: "git checkout -q work; git branch saved HEAD",
   },
   { name: "a detached HEAD on the remote's commit", make: "git checkout -q --detach origin/main; rm b.txt" },
   {
     name: "an orphan branch with a full index",
     make: "git checkout -q --orphan pages; git rm -q --cached a.txt; echo h >index.html; git add index.html",
-    then: "git commit -qm pages",
+    later: "git commit -qm pages",
   },
   {
     name: "an unborn branch with an empty index",
@@ -33,7 +33,7 @@ const states: State[] = [
     name: "branches, tags, notes and refs of one's own",
     make: `git branch experiment; git checkout -q experiment; echo e >e; git add e; git commit -qm e; git tag -am 'a tag' v0; git tag light; git tag -am nested v00 v0
       git checkout -q work; git notes add -m note HEAD; git update-ref refs/keep/one experiment; git tag blob $(git hash-object -w a.txt)`,
-    then: "git branch -qD experiment; git tag -d v0 >/dev/null; git branch other; git notes append -m more HEAD",
+    later: "git branch -qD experiment; git tag -d v0 >/dev/null; git branch other; git notes append -m more HEAD",
   },
   {
     name: "a branch whose name is a folder of the clone's branch",
@@ -42,7 +42,7 @@ const states: State[] = [
   {
     name: "upstreams, ahead of them",
     make: "git push -q -u origin work 2>/dev/null; echo x >x; git add x; git commit -qm x; git branch --track side origin/main; git branch --set-upstream-to=main work -q; git config branch.side.rebase true; git config branch.side.description $'two\\nlines \"quoted\"'",
-    then: "git branch --unset-upstream work; git config branch.work.merge refs/heads/elsewhere; git config branch.work.remote .",
+    later: "git branch --unset-upstream work; git config branch.work.merge refs/heads/elsewhere; git config branch.work.remote .",
   },
   {
     name: "a pushed branch that the server drops",
@@ -67,7 +67,7 @@ const states: State[] = [
   {
     name: "a commit of the past, with a symbolic branch",
     make: "git commit -q --allow-empty -m one; git checkout -q -b old HEAD~1; git symbolic-ref refs/heads/alias refs/heads/work",
-    then: "git symbolic-ref -d refs/heads/alias",
+    later: "git symbolic-ref -d refs/heads/alias",
   },
 ];
 

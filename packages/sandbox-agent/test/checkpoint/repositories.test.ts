@@ -9,12 +9,12 @@ const up = "git submodule --quiet update --init >/dev/null 2>&1;";
 
 const states: State[] = [
   { name: "a submodule that is not checked out", base: withSub, make: "echo b >>a.txt" },
-  { name: "a submodule as it should be", base: withSub, make: up, then: "echo x >>deps/sub/s.txt" },
+  { name: "a submodule as it should be", base: withSub, make: up, later: "echo x >>deps/sub/s.txt" },
   {
     name: "a submodule with work of its own",
     base: withSub,
     make: `${up} cd deps/sub; git checkout -q -b topic; echo t >t; git add t; git commit -qm t; echo dirty >>s.txt; echo u >u; git stash -q; echo again >>s.txt`,
-    then: "git add deps/sub; cd deps/sub; echo v >v; git add v",
+    later: "git add deps/sub; cd deps/sub; echo v >v; git add v",
   },
   {
     name: "a submodule that set-up checks out again",
@@ -27,12 +27,12 @@ const states: State[] = [
   {
     name: "untracked repositories, one without commits",
     make: "git init -q -b w tools/one; (cd tools/one; echo x >x; echo '*.o' >.gitignore; git add -A; git commit -qm one; echo y >>x; echo n >n); git init -q tools/empty; echo i >tools/empty/i",
-    then: "cd tools/one; git add n; git commit -qm two; echo j >../empty/j; git -C ../empty add j",
+    later: "cd tools/one; git add n; git commit -qm two; echo j >../empty/j; git -C ../empty add j",
   },
   {
     name: "a repository in a repository in a repository",
     make: "git init -q -b a one; cd one; echo 1 >f; git add -A; git commit -qm 1; git init -q -b b two; cd two; echo 2 >f; git add -A; git commit -qm 2; echo u >u",
-    then: "cd one/two; git checkout -q --detach; echo 3 >f; git commit -qam 3",
+    later: "cd one/two; git checkout -q --detach; echo 3 >f; git commit -qam 3",
   },
   {
     name: "a repository staged as a link",
@@ -49,7 +49,7 @@ const states: State[] = [
   {
     name: "linked working trees beside the repository",
     make: "git worktree add -q ../wt -b side; cd ../wt; echo s >s; git add s; git commit -qm s; echo u >u; echo x >>a.txt",
-    then: "cd ../wt; git add u; rm b.txt",
+    later: "cd ../wt; git add u; rm b.txt",
     also: ["wt"],
   },
   {
@@ -67,13 +67,13 @@ const states: State[] = [
     name: "a sparse checkout in cone mode",
     base: "mkdir -p app lib docs; for d in app lib docs; do echo $d >$d/f; done; echo r >r",
     make: "git sparse-checkout set --cone app >/dev/null; echo e >>app/f; mkdir -p docs; echo stray >docs/stray",
-    then: "git sparse-checkout add lib >/dev/null; echo l >>lib/f",
+    later: "git sparse-checkout add lib >/dev/null; echo l >>lib/f",
   },
   {
     name: "a sparse checkout by patterns",
     base: "mkdir -p app lib; echo a >app/f; echo l >lib/f; echo r >r",
     make: "git sparse-checkout set --no-cone '/*' '!/lib/' >/dev/null; echo e >>app/f",
-    then: "git sparse-checkout disable",
+    later: "git sparse-checkout disable",
   },
   {
     name: "a shallow clone, the remote gone on",
@@ -98,7 +98,7 @@ const states: State[] = [
     name: "a repository in SHA-256",
     init: "--object-format=sha256",
     make: "echo b >>b.txt; git add b.txt; git commit -qm b; echo s >s; git add s; echo w >>a.txt; git stash -q",
-    then: "git stash pop -q",
+    later: "git stash pop -q",
   },
   {
     name: "a repository with alternates",

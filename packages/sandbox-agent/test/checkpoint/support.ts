@@ -304,7 +304,7 @@ export interface State {
   /** After the checkpoint, at the remote. */
   readonly between?: string;
   /** A later state, checkpointed with the first as its parent. */
-  readonly then?: string;
+  readonly later?: string;
   /** Ends the operation in progress, in the old repo and in the new: both must come to the same. */
   readonly finish?: string;
   readonly ws?: Partial<Workspace>;
@@ -327,8 +327,8 @@ export async function roundTrip(state: State): Promise<void> {
   expect(describeAll(), "the checkpoint changed the workspace").toEqual(before);
   const chain = [first];
   let expected = before;
-  if (state.then !== undefined) {
-    shell(here, state.then);
+  if (state.later !== undefined) {
+    shell(here, state.later);
     expected = describeAll();
     expect(expected, "the later state is another one").not.toEqual(before);
     chain.push(await take(here, { parent: first.next, ifChanged: true }, ws));
@@ -366,4 +366,4 @@ export async function roundTrip(state: State): Promise<void> {
   expect(end(here.repo)).toEqual(end(join(old, "repo")));
 }
 
-export type { MadeCheckpoint, ParentState };
+export type { MadeCheckpoint, ParentState, Part };

@@ -76,7 +76,11 @@ export async function engineRows(size: string, workload: Workload, scratch: stri
       exec("sh", [
         "-c",
         'cd "$1" && { printf %s "$2" | tr "\\n" "\\000"; printf "%s\\0" "$3"; } | tar --null -cf - -T - 2>/dev/null | zstd -1 -q > "$4"',
-        ...["sh", workload.repo, list, workload.conversation, join(scratch, "tar.zst")],
+        "sh",
+        workload.repo,
+        list,
+        workload.conversation,
+        join(scratch, "tar.zst"),
       ]),
   });
   return [

@@ -25,7 +25,11 @@ export async function openRows(size: string, workload: Workload): Promise<Row[]>
     await exec("sh", [
       "-c",
       'for f in $(git -C "$1" diff --name-only origin/main); do cp "$1/$f" "$2/$f"; done; mkdir -p "$4/.claude/projects" && cp -r "$3/.claude/projects/." "$4/.claude/projects/"',
-      ...["sh", workload.repo, join(sandbox, "workspace/origin"), workload.home, join(sandbox, "home")],
+      "sh",
+      workload.repo,
+      join(sandbox, "workspace/origin"),
+      workload.home,
+      join(sandbox, "home"),
     ]);
     const clone = join(hangar.dir, "clone");
     const opened = await inPairs(7, {

@@ -47,8 +47,14 @@ test("a repo that cannot be cloned says git's own error, without its credentials
   );
   expect(await hangar.session("gone")).toMatchObject({ state: "FAILED" });
   const ran = await hangar.cli([
-    ...["session", "new", "secretive", "--repo", "http://user:hunter2hunter2@127.0.0.1:9/r.git"],
-    ...["--harness", "script", "--wait"],
+    "session",
+    "new",
+    "secretive",
+    "--repo",
+    "http://user:hunter2hunter2@127.0.0.1:9/r.git",
+    "--harness",
+    "script",
+    "--wait",
   ]);
   refused(ran, /127\.0\.0\.1/);
   expect(ran.stderr).not.toContain("hunter2");

@@ -22,7 +22,7 @@ export interface Ran {
   stderr: string;
 }
 
-export interface Replica {
+interface Replica {
   readonly url: string;
   readonly pid: number;
   readonly process: ChildProcess;
@@ -221,7 +221,7 @@ export async function startHangar(extra: Record<string, string> = {}): Promise<T
     },
     pids: (match) => pidsOf(dir, match),
     close: async () => {
-      for (const replica of [...replicas]) await replica.kill("SIGTERM");
+      for (const replica of replicas.values().toArray()) await replica.kill("SIGTERM");
       // sandboxes and a redis-server outlive a killed coordinator on purpose: end those of this folder
       for (const pid of await pidsOf(dir, /./)) {
         try {
@@ -303,7 +303,7 @@ export async function makeRemote(dir: string, name = "widgets"): Promise<string>
 
 export const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
-export async function freePort(): Promise<number> {
+async function freePort(): Promise<number> {
   const server = createServer().listen(0, "127.0.0.1");
   await once(server, "listening");
   const address = server.address();

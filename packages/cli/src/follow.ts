@@ -50,7 +50,7 @@ export async function waitUntilSuspended(context: Context, session: Session): Pr
   if (now.state === "IDLE" || now.state === "FAILED")
     throw hangarError(
       "checkpoint_failed",
-      `${now.name} was not suspended: ${now.status ?? "no checkpoint could be committed"}; its sandbox is left as it is`,
+      `${now.name}: ${safe(now.status ?? "Not suspended: no checkpoint could be committed")}; its sandbox is left as it is`,
     );
   return now;
 }

@@ -89,6 +89,21 @@ test("down suspends what is live; up and send bring it back", async () => {
   expect(await cli.ok("session", "send", "a", "--wait", "cat kept.txt")).toContain("kept\n");
 });
 
+test("what cannot be suspended keeps its sandbox, and down says so", async () => {
+  await cli.ok("up");
+  await cli.ok("session", "new", "a", "--harness", "script", "--wait");
+  await cli.ok("session", "new", "b", "--harness", "script", "--wait");
+  await cli.ok("sb", "exec", "a", "--", "mv", ".git", "/tmp/git");
+  const down = await cli.hangar(["down"]);
+  expect(down).toMatchObject({ code: 1, stdout: "Hangar is down\n" });
+  expect(down.stderr).toMatch(/^hangar: a: .*\/workspace\/repo is no git repository.*; its sandbox is left as it is$/m);
+  expect(sandboxes()).toHaveLength(1);
+  await cli.hangar(["up"], { env: { HANGAR_PORT: "" } });
+  await cli.ok("sb", "exec", "a", "--", "mv", "/tmp/git", "/workspace/repo/.git");
+  await cli.ok("session", "suspend", "a");
+  expect(sandboxes()).toEqual([]);
+});
+
 test("down --keep leaves sandboxes running; the next up finds them again", async () => {
   await cli.ok("up");
   await cli.ok("session", "new", "a", "--harness", "script", "--wait");

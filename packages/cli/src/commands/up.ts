@@ -167,7 +167,7 @@ export async function down(context: Context, options: { keep?: boolean; json?: b
   ui.done();
   if (options.json) return ui.json({ stopped: true, suspended, left });
   ui.out("Hangar is down");
-  for (const { name, why } of left) ui.note(`hangar: ${name} was not suspended and its sandbox runs on: ${why}`);
+  for (const { name, why } of left) ui.note(`hangar: ${why.startsWith(name) ? why : `${name}: ${why}`}`);
   if (left.length > 0) throw new ExitWith(1);
 }
 

@@ -61,8 +61,14 @@ export async function followTurn(context: Context, session: Session, turn: Turn,
   ui.progress(`${session.name}: ${session.state === "STARTING" ? "starting" : "waiting for its turn"}`);
   const turnOf = (now: Session): Turn | undefined => now.turns.find((one) => one.id === turn.id);
   const ended = (now: Session): boolean => !["queued", "running"].includes(turnOf(now)?.state ?? "queued");
+  let settled = false;
   const now = await watch(context, session, {
     since: turn.queued_at,
+    // Not before its end was read: what the agent said comes before it.
+    decides: ({ event }) => {
+      if (event.type === "turn_ended" && event.turn === turn.id) settled = true;
+      return settled || event.type === "start_failed" || (event.type === "state" && event.state === "FAILED");
+    },
     over: (now) => {
       if (now.state === "FAILED" && !ended(now)) return true;
       // Its checkpoint follows the agent's end: it has settled when the session is idle, or the next turn runs.
@@ -89,6 +95,8 @@ interface Watch {
   /** From the log's entries at about this time on. */
   readonly since?: string;
   readonly over: (session: Session) => boolean;
+  /** Whether the session is to be looked at after this event; none: after every one that changes it. */
+  readonly decides?: (event: SessionEvent) => boolean;
   readonly event: (event: SessionEvent) => void;
   readonly interrupted: string;
   readonly what: string;
@@ -122,7 +130,7 @@ async function byEvents(context: Context, session: Session, options: Watch, sign
   for await (const event of context.client().events(session.id, from, signal)) {
     if (since !== null && Date.parse(event.at) < since - 1) continue;
     options.event(event);
-    if (!["state", "turn_ended", "checkpoint", "start_failed"].includes(event.event.type)) continue;
+    if (!(options.decides ?? changes)(event)) continue;
     const now = await getSession(context, session.id);
     if (options.over(now)) return now;
   }
@@ -130,12 +138,19 @@ async function byEvents(context: Context, session: Session, options: Watch, sign
   throw new HangarError("internal", `the events of ${session.name} ended`);
 }
 
+const changes = ({ event }: SessionEvent): boolean =>
+  ["state", "turn_ended", "checkpoint", "start_failed"].includes(event.type);
+
 async function byLooking(context: Context, session: Session, options: Watch, signal: AbortSignal): Promise<Session> {
   for (let first = true; ; first = false) {
     await pause(first ? 200 : LOOK_EVERY, signal);
     try {
       const now = await getSession(context, session.id);
-      if (options.over(now)) return now;
+      if (options.over(now)) {
+        // Events that were asked for from a time on are all still to come, and say more.
+        if (options.since !== undefined) await pause(LOOK_EVERY, signal);
+        return now;
+      }
     } catch (error) {
       // The events' reader knows how long to wait for a Hangar that is being started again.
       if (!(error instanceof HangarError && error.code === "not_running")) throw error;

@@ -16,8 +16,9 @@ export async function confirm(context: Context, question: string, yes: boolean |
 /** A line from the terminal that is not shown while it is typed. */
 export async function askHidden(context: Context, prompt: string): Promise<string> {
   const { stdin } = context;
-  process.stderr.write(prompt);
+  // First: what is typed ahead of it would be shown.
   stdin.setRawMode?.(true);
+  process.stderr.write(prompt);
   let line = "";
   try {
     for await (const chunk of stdin) {

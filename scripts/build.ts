@@ -58,7 +58,8 @@ async function writeStarters(): Promise<void> {
       "#!/usr/bin/env node",
       'import { launch } from "./launch.mjs";',
       "",
-      `await launch(new URL("../${name}.mjs", import.meta.url));`,
+      // A sandbox's home is its user's: the agent keeps compiled code only where the driver says.
+      `await launch(new URL("../${name}.mjs", import.meta.url)${name === "hangar-agent" ? ", process.env.HANGAR_AGENT_CODE || null" : ""});`,
     ];
     await writeFile(file, `${lines.join("\n")}\n`);
     await chmod(file, 0o755);

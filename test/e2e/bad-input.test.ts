@@ -242,7 +242,12 @@ test("a branch of the user's that is no option and no path trick", async () => {
   await mkdir(join(hangar.dir, "spaced dir"), { recursive: true });
   await git(hangar.dir, "clone", "-q", "--bare", remote, "spaced dir/r.git");
   const fine = await hangar.cli([
-    ...["session", "new", "spaced", "--harness", "script", "--repo", join(hangar.dir, "spaced dir/r.git"), "--wait"],
+    "session",
+    "new",
+    "spaced",
+    "--harness=script",
+    `--repo=${join(hangar.dir, "spaced dir/r.git")}`,
+    "--wait",
     "cat src/f0.txt",
   ]);
   expect(fine.code).toBe(0);

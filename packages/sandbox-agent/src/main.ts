@@ -8,6 +8,7 @@ const COMMANDS: Record<string, () => Promise<Main>> = {
   snapshot: async () => (await import("./offline.ts")).snapshot,
   restore: async () => (await import("./offline.ts")).restore,
   "git-credential": async () => (await import("./git-credential.ts")).gitCredential,
+  warm: async () => warm,
 };
 
 process.exit(await main(process.argv.slice(2)));
@@ -27,4 +28,10 @@ async function main([name = "", ...argv]: readonly string[]): Promise<number> {
     console.error(`hangar-agent: ${error.message}`);
     return 1;
   }
+}
+
+/** Loads what a start loads and ends: with HANGAR_AGENT_CODE set, Node then leaves the compiled code there. */
+async function warm(): Promise<number> {
+  await Promise.all([import("./run.ts"), import("./git-credential.ts")]);
+  return 0;
 }

@@ -331,4 +331,6 @@ export const AGENT_ENV = {
   workspace: "HANGAR_AGENT_WORKSPACE",
   /** The daemon's own folder (spool, state, sockets), not visible to checkpoints. */
   state: "HANGAR_AGENT_STATE",
+  /** A folder with the daemon's compiled code, made by `hangar-agent warm`; read-only in a sandbox. May be absent. */
+  code: "HANGAR_AGENT_CODE",
 } as const;

@@ -16,6 +16,7 @@ export const INNER: InnerPaths = {
   state: "/hangar/state",
 };
 export const INNER_SSH_AGENT = "/hangar/ssh-agent.sock";
+export const INNER_CODE = "/hangar/code";
 
 export interface View {
   /** The sandbox's own folder on this machine: `home`, `workspace`, `tmp` and `state` are in it. */
@@ -31,6 +32,8 @@ export interface View {
   readonly remote: string | null;
   /** The SSH agent's socket, where it is offered. */
   readonly sshAgent: string | null;
+  /** The folder of the daemon's compiled code. */
+  readonly code: string;
 }
 
 /** Null: bubblewrap works here. Else why it does not, in one line. */
@@ -80,6 +83,7 @@ export function bubblewrapArguments(view: View): string[] {
   for (const path of outermost(view.hidden.map(real))) {
     if (existsSync(path) && (!isUnder(path, roots) || isUnder(path, shown))) args.push("--tmpfs", path);
   }
+  args.push("--ro-bind-try", view.code, INNER_CODE);
   if (view.remote !== null) args.push(...remoteArguments(view.remote, roots));
   if (view.sshAgent !== null) {
     args.push("--bind", view.sshAgent, INNER_SSH_AGENT);

@@ -8,7 +8,7 @@
 import { existsSync, mkdirSync, readdirSync, renameSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { ERRORS, HangarError } from "@hangar/shared";
+import { AGENT_ENV, ERRORS, HangarError } from "@hangar/shared";
 import { lockWithin } from "../embedded/lock.ts";
 import { gone, signal } from "../embedded/process.ts";
 import { findProgram, howToInstall } from "../embedded/redis-server.ts";
@@ -17,6 +17,7 @@ import {
   bubblewrapArguments,
   hiddenRoots,
   INNER,
+  INNER_CODE,
   INNER_SSH_AGENT,
   probeBubblewrap,
   readableForPrograms,
@@ -29,6 +30,7 @@ import {
   sandboxEnvironment,
   usersPath,
 } from "./local-env.ts";
+import { warmCode } from "./local-code.ts";
 import { gitIdentity } from "./local-git.ts";
 import { endPlain, MARK } from "./local-plain.ts";
 import {
@@ -73,6 +75,7 @@ export async function createLocalDriver(given: LocalDriverOptions): Promise<Driv
   const removals = new Set<Promise<void>>();
   let poll: NodeJS.Timeout | undefined;
   let known = new Set<string>();
+  const code = warmCode(agent, join(options.dataDir, "code"), options.env);
   clearTrash();
   watchAdopted();
 
@@ -105,6 +108,7 @@ export async function createLocalDriver(given: LocalDriverOptions): Promise<Driv
     onExit: (callback) => void callbacks.push(callback),
     close: async () => {
       clearInterval(poll);
+      code.stop();
       await Promise.allSettled(removals);
     },
   };
@@ -190,7 +194,11 @@ export async function createLocalDriver(given: LocalDriverOptions): Promise<Driv
         tmp: join(folder, "tmp"),
         state: join(folder, "state"),
       };
-      const env = { ...sandboxEnvironment(options.env, paths, spec.env, sshAgent), [MARK]: folder };
+      const env = {
+        ...sandboxEnvironment(options.env, paths, spec.env, sshAgent),
+        [AGENT_ENV.code]: code.folder,
+        [MARK]: folder,
+      };
       return { argv, env, cwd: paths.workspace, bubblewrap: null };
     }
     const roots = hiddenRoots(options.userHome);
@@ -207,11 +215,13 @@ export async function createLocalDriver(given: LocalDriverOptions): Promise<Driv
       ],
       remote: localRemote(spec.remote),
       sshAgent,
+      code: code.folder,
     };
     return {
       argv,
       env: {
         ...sandboxEnvironment(options.env, INNER, spec.env, sshAgent === null ? null : INNER_SSH_AGENT),
+        [AGENT_ENV.code]: INNER_CODE,
         [MARK]: folder,
       },
       cwd: folder,
@@ -339,7 +349,7 @@ const sessionOf = (sandbox: string): string => `ses-${sandbox.slice(4, 12)}`;
 function defaultAgent(): string {
   const here = fileURLToPath(import.meta.url);
   const candidates = [
-    join(dirname(here), "hangar-agent.mjs"),
+    join(dirname(here), "bin/hangar-agent.mjs"),
     join(dirname(here), "../../../sandbox-agent/bin/hangar-agent.mjs"),
   ];
   const found = candidates.find((path) => existsSync(path));
@@ -352,5 +362,8 @@ function installation(agent: string): string {
   const modules = agent.indexOf("/node_modules/");
   if (modules !== -1) return agent.slice(0, modules + "/node_modules".length);
   const packages = agent.lastIndexOf("/packages/sandbox-agent/");
-  return packages === -1 ? dirname(agent) : agent.slice(0, packages);
+  if (packages !== -1) return agent.slice(0, packages);
+  // An unpacked bundle has its starters one folder down.
+  const above = dirname(dirname(agent));
+  return existsSync(join(above, "hangar-agent.mjs")) ? above : dirname(agent);
 }

@@ -1,6 +1,5 @@
 /** One terminal: a pseudo-terminal here, a person's keyboard and screen at the other end of a WebSocket. */
 import { TerminalControl } from "@hangar/shared";
-import pty from "@lydell/node-pty";
 import type { IPty } from "@lydell/node-pty";
 import { WebSocket } from "ws";
 import type { RawData } from "ws";
@@ -37,7 +36,7 @@ export async function openTerminal(options: TerminalOptions): Promise<Terminal> 
   const socket = await dial(options, early);
   let program: IPty;
   try {
-    program = start(options);
+    program = await start(options);
   } catch (error) {
     socket.close(1011, "the terminal could not be started");
     throw error;
@@ -60,7 +59,9 @@ function dial({ url, token }: TerminalOptions, early: Array<{ data: Buffer; bina
   });
 }
 
-function start({ argv, env, cwd, cols, rows }: TerminalOptions): IPty {
+async function start({ argv, env, cwd, cols, rows }: TerminalOptions): Promise<IPty> {
+  // Its native part is loaded with the first terminal: most sandboxes start without one.
+  const { default: pty } = await import("@lydell/node-pty");
   return pty.spawn(argv[0], argv.slice(1), {
     name: "xterm-256color",
     cols,

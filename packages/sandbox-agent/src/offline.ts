@@ -40,7 +40,10 @@ export const snapshot = (argv: readonly string[]): Promise<number> => plainly(ta
 export const restore = (argv: readonly string[]): Promise<number> => plainly(putBack, argv);
 
 /** What the system refuses is the user's to know, in one line; anything else is a defect and shows where. */
-async function plainly(command: (argv: readonly string[]) => Promise<number>, argv: readonly string[]): Promise<number> {
+async function plainly(
+  command: (argv: readonly string[]) => Promise<number>,
+  argv: readonly string[],
+): Promise<number> {
   try {
     return await command(argv);
   } catch (error) {
@@ -70,7 +73,8 @@ async function takeSnapshot(argv: readonly string[]): Promise<number> {
   if (existsSync(out) && readdirSync(out).length > 0)
     throw usage(`${out} is not empty: name a new folder`, SNAPSHOT_USAGE);
   for (const recipient of values.recipient ?? [])
-    if (!/^age1[02-9ac-hj-np-z]{58}$/.test(recipient)) throw usage(`${recipient} is no age recipient (age1…)`, SNAPSHOT_USAGE);
+    if (!/^age1[02-9ac-hj-np-z]{58}$/.test(recipient))
+      throw usage(`${recipient} is no age recipient (age1…)`, SNAPSHOT_USAGE);
   const reason = CheckpointReason.safeParse(values.reason);
   if (!reason.success) throw usage(`--reason is one of ${CheckpointReason.options.join(", ")}`, SNAPSHOT_USAGE);
   return await withScratch(out, async (scratch) => {

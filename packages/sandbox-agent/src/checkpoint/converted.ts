@@ -3,13 +3,14 @@
  * encodings, identifiers and filters. They have to travel, since another machine may convert otherwise; only what a filter
  * makes from a pointer that the remote has (large files) is left to that filter.
  */
-import { type Stats } from "node:fs";
+import type { Stats } from "node:fs";
 import { Vanished } from "./content.ts";
-import { fixedEnv, git, type GitDirs, OFF, type Scratch } from "./git.ts";
+import { fixedEnv, OFF, git, type GitDirs, type Scratch } from "./git.ts";
 import type { IndexEntry } from "./index-file.ts";
 import type { TreeMemory } from "./memory.ts";
-import { rawFrom, splitZ, stringPath, type Raw, lstatRaw } from "./raw.ts";
-import { readIfThere, stampOf, type Refs, type ScanContext, type TreeConfig } from "./scan-tree.ts";
+import { lstatRaw, type Raw, rawFrom, splitZ, stringPath } from "./raw.ts";
+import type { Refs, TreeConfig } from "./read-repository.ts";
+import { readIfThere, type ScanContext, stampOf } from "./scan-context.ts";
 
 interface Input {
   readonly dirs: GitDirs;

@@ -1,35 +1,34 @@
 /** Takes a checkpoint: look, copy, prove, look again. */
-import { copyFileSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+
+import { mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { HangarError, type LeftOut, type Part } from "@hangar/shared";
-import { type BundlePlan, mergeBase, proveBundle, writeBundle } from "./bundle.ts";
+import { HangarError, type Part } from "@hangar/shared";
+import { ArchiveChanged, type ArchiveEntry } from "./archive.ts";
+import { type BundlePlan, mergeBase } from "./bundle.ts";
 import { type ChannelPlan, planChannel } from "./channels.ts";
-import { sha256, Vanished } from "./content.ts";
+import { Clock } from "./clock.ts";
+import { Vanished } from "./content.ts";
 import { captureConversations, conversationDigest, type ConversationRecord } from "./conversation.ts";
-import { provesConversation } from "./prove.ts";
 import { encodeDocument } from "./document.ts";
 import { fingerprintOf, lookAtConversations } from "./fingerprint.ts";
 import { withoutCredentials } from "./git-config.ts";
-import { makeScratch } from "./git.ts";
-import { type Memory } from "./memory.ts";
+import type { Memory } from "./memory.ts";
 import { type Meta, META_FILE, META_VERSION, type MetaObject } from "./meta.ts";
 import { notKept } from "./not-kept.ts";
 import { askRemote, type ObjectsPlan, planObjects, type RemoteTips } from "./objects.ts";
 import { type HeldBundles, type HeldChannel, noChannel, type ParentState } from "./parent.ts";
-import { digestEntries, digestMember, nextName, PartWriter, proofFailed } from "./parts.ts";
-import { bytesOf, fsPath, type Raw, rawFrom, rawOf, toText, lstatRaw } from "./raw.ts";
+import { nextName, PartWriter } from "./parts.ts";
+import { bytesOf, lstatRaw, type Raw, rawFrom, toText } from "./raw.ts";
+import { Restless, rootOf } from "./restless.ts";
 import { makePatch, makeReview } from "./review.ts";
 import { memoryOf, type Scan, scanWorkspace } from "./scan.ts";
-import { CHANNELS, type Channel, channelsOf, type WorkspaceState } from "./state.ts";
-import { ArchiveChanged, type ArchiveEntry } from "./archive.ts";
+import { type Channel, CHANNELS, type WorkspaceState } from "./state.ts";
 import type { CreateOptions, CreateResult, MadeCheckpoint, SnapshotReport, Workspace } from "./types.ts";
+import { writeChannel, writeConversations, writeObjects, writeWhole } from "./write-parts.ts";
 
 const TRIES = 3;
 /** Tries in all: from the third on, files that do not hold still are copied first, and each try knows more of them. */
 const MOST_TRIES = 8;
-/** What changed as shortly before as this does not hold still either (ms). */
-const RECENT = 60_000;
-
 /**
  * @throws HangarError `checkpoint_failed`: the repository or a conversation cannot be read, or a part did not come out as it
  * went in; `disk_full`; `missing_cli`.
@@ -52,23 +51,6 @@ export async function createCheckpoint(ws: Workspace, options: CreateOptions): P
   }
 }
 
-class Clock {
-  readonly seconds: Record<string, number> = {};
-  readonly #start = performance.now();
-  async time<T>(phase: string, work: () => Promise<T>): Promise<T> {
-    const start = performance.now();
-    try {
-      return await work();
-    } finally {
-      this.seconds[phase] = round((this.seconds[phase] ?? 0) + (performance.now() - start) / 1000);
-    }
-  }
-  total(): Record<string, number> {
-    return { ...this.seconds, total: round((performance.now() - this.#start) / 1000) };
-  }
-}
-const round = (seconds: number): number => Math.round(seconds * 10_000) / 10_000;
-
 interface Look {
   readonly scan: Scan;
   readonly state: WorkspaceState;
@@ -83,8 +65,7 @@ class Attempt {
   readonly #memory: Memory;
   readonly #scratch: string;
   readonly #clock: Clock;
-  /** Files that changed while they were copied: the last try takes copies of them. */
-  readonly #restless = new Set<Raw>();
+  readonly #restless: Restless;
   readonly #agentPart: string;
   #remote: Promise<RemoteTips | null> | null = null;
 
@@ -94,6 +75,7 @@ class Attempt {
     this.#memory = memory;
     this.#scratch = scratch;
     this.#clock = clock;
+    this.#restless = new Restless(scratch);
     this.#agentPart = nextName("agent", options.parent?.meta.conversations.parts ?? []);
   }
 
@@ -142,7 +124,7 @@ class Attempt {
       ...(signal && { signal }),
     });
     const [scan, capture] = await Promise.all([scanning, capturing]);
-    if (n >= TRIES) this.#copyRestless(scan);
+    if (n >= TRIES) this.#restless.copy(scan);
     const state = { trees: scan.trees, files: scan.files, conversations: conversationDigest(capture.record) };
     return {
       scan,
@@ -152,33 +134,6 @@ class Attempt {
       warnings: [...scan.warnings, ...capture.warnings],
     };
   }
-
-  /** What never holds still is copied first, and the copy is what the checkpoint says and holds. */
-  #copyRestless(scan: Scan): void {
-    this.#copies.clear();
-    for (const channel of CHANNELS)
-      for (const [path, file] of scan.files[channel]) {
-        const abs = `${rootOf(scan, channel)}/${path}`;
-        if (file.kind === "symlink") continue;
-        const now = lstatRaw(abs);
-        const recent = (now?.ctimeMs ?? 0) > Date.now() - RECENT;
-        if (now && !recent && !this.#restless.has(abs)) continue;
-        const copy = rawFrom(join(this.#scratch, `copy-${this.#copied++}`));
-        try {
-          if (!now?.isFile()) throw new Vanished(abs);
-          copyFileSync(fsPath(abs), fsPath(copy));
-        } catch (error) {
-          if (!(error instanceof Vanished) && (error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
-          drop(scan, channel, path);
-          continue;
-        }
-        const bytes = readFileSync(fsPath(copy));
-        scan.files[channel].set(path, { ...file, size: bytes.length, sha256: sha256(bytes) });
-        this.#copies.set(abs, copy);
-      }
-  }
-  #copied = 0;
-  readonly #copies = new Map<Raw, Raw>();
 
   async #same(look: Look, fingerprint: string): Promise<boolean> {
     const { limits, signal } = this.#options;
@@ -250,12 +205,22 @@ class Attempt {
       const document = encodeDocument({ trees: scan.trees, bundles: bundleNames, channels: channelParts });
       const review = await makeReview(scan, base, patch.patch, options.signal);
 
+      const bundleOptions = { home: this.#ws.home, prove: options.prove, signal: options.signal };
       await allDone([
-        ...archives.map(({ channel, name, plan }) => this.#archive(writer, scan, channel, name, plan)),
-        look.agentEntries.length > 0 ? this.#agent(writer, look) : null,
-        ...bundles.map(({ name, objects: one, plan }) => this.#bundle(writer, scan, name, one, plan, n)),
+        ...archives.map(({ channel, name, plan }) =>
+          writeChannel(writer, this.#restless, rootOf(scan, channel), name, plan),
+        ),
+        look.agentEntries.length > 0
+          ? writeConversations(writer, this.#agentPart, look.record, look.agentEntries)
+          : null,
+        ...bundles.map(({ name, objects: one, plan }) =>
+          writeObjects(writer, scan, name, one, plan, {
+            ...bundleOptions,
+            path: rawFrom(join(this.#scratch, `${n}-${name}`)),
+          }),
+        ),
       ]);
-      const wholes = await this.#whole(writer, parent, {
+      const wholes = await writeWhole(writer, parent, {
         "git-state": { extension: ".tar.zst", entries: document },
         "wip.patch": { extension: "", bytes: patch.patch },
         "review.json": { extension: "", bytes: review },
@@ -293,7 +258,7 @@ class Attempt {
         root,
         parent: this.#options.parent?.channels[channel] ?? noChannel(),
         copies: new Map(
-          [...this.#copies]
+          [...this.#restless.copies]
             .filter(([abs]) => abs.startsWith(`${root}/`))
             .map(([abs, copy]) => [abs.slice(root.length + 1), copy]),
         ),
@@ -309,100 +274,6 @@ class Attempt {
       });
     }
     return plans;
-  }
-
-  async #archive(writer: PartWriter, scan: Scan, channel: Channel, name: string, plan: ChannelPlan): Promise<void> {
-    const changed: Raw[] = [];
-    const seen = new Set<Raw>();
-    try {
-      // Also without a proof: only what comes out says that no file changed between the look and the copy.
-      await writer.archive(name, plan.entries, async (member) => {
-        const path = rawOf(member.entry.path);
-        seen.add(path);
-        if (plan.expect.get(path) !== (await digestMember(member))) changed.push(path);
-      });
-    } catch (error) {
-      if (error instanceof ArchiveChanged) this.#restless.add(`${rootOf(scan, channel)}/${rawOf(error.path)}`);
-      throw error;
-    }
-    for (const path of changed) this.#restless.add(`${rootOf(scan, channel)}/${path}`);
-    const first = changed[0];
-    if (first !== undefined) throw new ArchiveChanged(bytesOf(first), "changed");
-    if (seen.size !== plan.entries.length) throw proofFailed(`The part ${name}`);
-  }
-
-  async #agent(writer: PartWriter, look: Look): Promise<void> {
-    const files = new Map(look.record.files.map((file) => [file.path, file]));
-    const sources = new Map(look.agentEntries.map((entry) => [`${entry.segment ?? 0} ${rawOf(entry.path)}`, entry]));
-    let good = 0;
-    let changed: Buffer | null = null;
-    await writer.archive(this.#agentPart, look.agentEntries, async (member) => {
-      const { entry } = member;
-      const file = files.get(toText(rawOf(entry.path)));
-      const source = sources.get(`${entry.segment ?? 0} ${rawOf(entry.path)}`);
-      if (file && source && (await provesConversation(member, file, source))) good++;
-      else changed ??= entry.path;
-    });
-    if (changed !== null) throw new ArchiveChanged(changed, "changed");
-    if (good !== look.agentEntries.length) throw proofFailed("A conversation");
-  }
-
-  async #bundle(
-    writer: PartWriter,
-    scan: Scan,
-    name: string,
-    objects: ObjectsPlan,
-    plan: BundlePlan,
-    n: number,
-  ): Promise<void> {
-    const own = scan.scans[objects.tree];
-    const tree = scan.trees[objects.tree];
-    if (!own || !tree) throw new HangarError("internal", "a repository was not read");
-    const path = rawFrom(join(this.#scratch, `${n}-${name}`));
-    const { signal } = this.#options;
-    await writeBundle(own.scratch, tree.objectFormat, plan, { path, thin: !own.partial, signal });
-    if (this.#options.prove) {
-      const proof = makeScratch({
-        dir: `${path}.proof`,
-        home: this.#ws.home,
-        objectFormat: tree.objectFormat,
-        objects: [`${own.dirs.commonDir}/objects`, `${own.scratch.dir}/objects`],
-        shallow: tree.gitFiles.get("shallow") ?? null,
-      });
-      await proveBundle(path, plan, proof, signal);
-      rmSync(fsPath(proof.dir), { recursive: true, force: true });
-    }
-    await writer.file(name, "", join(this.#scratch, `${n}-${name}`));
-  }
-
-  /** Parts that are made whole each time, or referenced when nothing in them changed. */
-  async #whole(
-    writer: PartWriter,
-    parent: ParentState | null,
-    wanted: Record<string, { extension: string; bytes?: Buffer; entries?: readonly ArchiveEntry[] }>,
-  ): Promise<Record<string, { part: string; sha256: string }>> {
-    const done: Record<string, { part: string; sha256: string }> = {};
-    for (const [kind, { extension, bytes, entries }] of Object.entries(wanted)) {
-      if (bytes && bytes.length === 0) continue;
-      const digest = bytes ? sha256(bytes) : digestEntries(entries ?? []);
-      const before = parent?.whole[kind];
-      if (before?.sha256 === digest) {
-        done[kind] = before;
-        continue;
-      }
-      if (bytes) await writer.bytes(kind, extension, bytes, true);
-      else {
-        let members = 0;
-        await writer.archive(kind, entries ?? [], async (member) => {
-          const source = entries?.[members++]?.content;
-          if (!source || !("bytes" in source) || sha256(source.bytes) !== (await digestMember(member)))
-            throw proofFailed(`The part ${kind}`);
-        });
-        if (members !== entries?.length) throw proofFailed(`The part ${kind}`);
-      }
-      done[kind] = { part: kind, sha256: digest };
-    }
-    return done;
   }
 
   async #finish(made: Unfinished, paired: boolean): Promise<MadeCheckpoint> {
@@ -479,23 +350,10 @@ class Attempt {
 
 /** Waits for all of them, also when one fails: nothing is still writing when the next try begins. */
 async function allDone(work: readonly (Promise<void> | null)[]): Promise<void> {
-  const results = await Promise.allSettled(work);
+  const results = await Promise.allSettled(work.filter((one) => one !== null));
   const failed = results.filter((result) => result.status === "rejected").map(({ reason }) => reason as unknown);
   // Another look is all that a file which changed asks for; anything else is worse.
   if (failed.length > 0) throw failed.find((error) => !(error instanceof ArchiveChanged)) ?? failed[0];
-}
-
-/** A file that went away since the look: it is not there, and where it was tracked that is what its tree says. */
-function drop(scan: Scan, channel: Channel, path: Raw): void {
-  scan.files[channel].delete(path);
-  const holders = scan.trees.filter(
-    (tree) => channelsOf(tree.root).tracked === channel && (tree.path === "" || path.startsWith(`${tree.path}/`)),
-  );
-  const tree = holders.sort((a, b) => b.path.length - a.path.length)[0];
-  const own = scan.scans[tree ? scan.trees.indexOf(tree) : -1];
-  if (!tree || !own) return;
-  const inside = tree.path === "" ? path : path.slice(tree.path.length + 1);
-  if (own.entries.some((entry) => entry.path === inside && !entry.skipWorktree)) (tree.deleted as Raw[]).push(inside);
 }
 
 interface Unfinished {
@@ -520,19 +378,13 @@ const reportOf = (
   parts: meta.parts,
   bytes: meta.parts.reduce((sum, part) => sum + part.size, metaObject.size),
   new_bytes: newBytes,
-  left_out: meta.left_out as LeftOut[],
-  not_kept: meta.not_kept as LeftOut[],
+  left_out: meta.left_out,
+  not_kept: meta.not_kept,
   warnings: meta.warnings,
   paired: meta.paired,
   proved: meta.proved,
   seconds,
 });
-
-export function rootOf(scan: Pick<Scan, "roots">, channel: Channel): Raw {
-  if (channel === "worktree.parent") return scan.roots.parent;
-  if (channel === "worktree.home") return scan.roots.home;
-  return scan.roots.repo;
-}
 
 /** The newest commit of HEAD's history that no bundle holds. */
 async function baseOf(

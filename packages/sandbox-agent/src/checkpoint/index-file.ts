@@ -34,7 +34,7 @@ export interface IndexFile {
   readonly needsExpansion: boolean;
 }
 
-const SHARED = ["link", "sdir"];
+const SHARED = new Set(["link", "sdir"]);
 
 /** Throws `checkpoint_failed` where it is not an index that can be read. */
 export function readIndex(file: Buffer, format: "sha1" | "sha256"): IndexFile {
@@ -95,7 +95,7 @@ export function readIndex(file: Buffer, format: "sha1" | "sha256"): IndexFile {
     const name = file.toString("latin1", at, at + 4);
     const size = file.readUInt32BE(at + 4);
     if (name === "TREE") tree = rootOf(file.subarray(at + 8, at + 8 + size), hash);
-    if (SHARED.includes(name)) needsExpansion = true;
+    if (SHARED.has(name)) needsExpansion = true;
     at += 8 + size;
   }
   return { entries, tree, needsExpansion };

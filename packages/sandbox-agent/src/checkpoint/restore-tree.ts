@@ -2,13 +2,13 @@
 import { chmodSync, lstatSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { setImmediate as breathe, setTimeout as sleep } from "node:timers/promises";
 import { HangarError } from "@hangar/shared";
-import { findGitDirs, git, makeScratch, OFF, type Scratch, userEnv } from "./git.ts";
+import { OFF, userEnv, findGitDirs, git, makeScratch, type Scratch } from "./git.ts";
 import { type IndexEntry, readIndex, writeIndex } from "./index-file.ts";
-import { bytesOf, fsPath, parentRaw, type Raw, splitZ, stringPath, toText, lstatRaw } from "./raw.ts";
+import { bytesOf, fsPath, lstatRaw, parentRaw, type Raw, splitZ, stringPath, toText } from "./raw.ts";
+import { looksUnchanged, RealFolders } from "./read-files.ts";
 import type { Target } from "./restore-repository.ts";
 import { makeFolder, removeSafely } from "./safe-paths.ts";
 import type { Scan } from "./scan.ts";
-import { looksUnchanged, RealFolders } from "./scan-tree.ts";
 import type { TreeState } from "./state.ts";
 import type { Workspace } from "./types.ts";
 
@@ -168,8 +168,7 @@ function sortOut({ dirs, tree }: Target, input: WorktreeInput, entries: readonly
   for (const path of old.entries.keys())
     if (!tracked.has(path) && !input.carried.has(path) && !input.untracked.has(path) && !isNested(path, input.nested))
       work.remove.add(path);
-  for (const path of [...work.remove])
-    if (input.carried.has(path) || input.untracked.has(path)) work.remove.delete(path);
+  for (const path of work.remove) if (input.carried.has(path) || input.untracked.has(path)) work.remove.delete(path);
   return work;
 }
 
@@ -192,7 +191,7 @@ async function checkOut(
   writeFileSync(
     fsPath(index),
     writeIndex(
-      entries.filter(({ path }) => wanted.has(path)).map((entry) => ({ ...entry })),
+      entries.filter(({ path }) => wanted.has(path)),
       target.tree.objectFormat,
     ),
   );
@@ -219,7 +218,7 @@ async function smudge(
   writeFileSync(
     fsPath(index),
     writeIndex(
-      entries.filter(({ path }) => wanted.has(path)).map((entry) => ({ ...entry })),
+      entries.filter(({ path }) => wanted.has(path)),
       target.tree.objectFormat,
     ),
   );
@@ -249,13 +248,7 @@ async function sweep(
 ): Promise<void> {
   const { dirs } = target;
   const index = `${scratch.dir}/sweep-index`;
-  writeFileSync(
-    fsPath(index),
-    writeIndex(
-      entries.map((entry) => ({ ...entry })),
-      target.tree.objectFormat,
-    ),
-  );
+  writeFileSync(fsPath(index), writeIndex([...entries], target.tree.objectFormat));
   const output = await git(["ls-files", "-z", "--others", "--exclude-standard"], {
     env: { ...scratch.env, GIT_WORK_TREE: stringPath(dirs.worktree), GIT_INDEX_FILE: stringPath(index) },
     cwd: dirs.worktree,

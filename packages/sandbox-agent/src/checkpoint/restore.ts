@@ -1,7 +1,7 @@
 /** Puts a checkpoint back: everything is fetched and checked first, then the target is made to be it, then it is verified. */
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { HangarError, type LeftOut } from "@hangar/shared";
+import { HangarError } from "@hangar/shared";
 import { extractArchive } from "./archive.ts";
 import { conversationDigest, restoreConversations } from "./conversation.ts";
 import { parentFrom, readDocument, readState } from "./decode.ts";
@@ -113,7 +113,7 @@ class Restore {
         ...(signal && { signal }),
       });
     });
-    writeLost(dirs.commonDir, meta.left_out as LeftOut[]);
+    writeLost(dirs.commonDir, meta.left_out);
     const { scan, differs, found } = await this.#time("verify", () =>
       this.#verify(spool, meta, document, targets, carried),
     );
@@ -128,8 +128,8 @@ class Restore {
         fingerprint: found,
         verified,
         differs,
-        left_out: meta.left_out as LeftOut[],
-        not_kept: meta.not_kept as LeftOut[],
+        left_out: meta.left_out,
+        not_kept: meta.not_kept,
         warnings: [...this.#warnings],
         head: meta.head,
         branch: meta.branch,

@@ -1,14 +1,14 @@
 /** Reads a whole workspace: the repository, what is nested in it, its linked working trees. */
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
-import { HangarError, LeftOut as LeftOutSchema } from "@hangar/shared";
-import type { LeftOut } from "@hangar/shared";
+import { HangarError, type LeftOut, LeftOut as LeftOutSchema } from "@hangar/shared";
 import { z } from "zod";
-import { type ConfigEntry, parseConfigList } from "./git-config.ts";
+import { parseConfigList, type ConfigEntry } from "./git-config.ts";
 import { absolute, findGitDirs, git, type GitDirs, resolveRaw, userEnv } from "./git.ts";
 import { createMemory, type Memory } from "./memory.ts";
 import { byBytes, fromText, fsPath, joinRaw, lstatRaw, type Raw, rawFrom, toText } from "./raw.ts";
-import { type ScanContext, scanTree, stampOf, type TreeScan } from "./scan-tree.ts";
+import { type ScanContext, stampOf } from "./scan-context.ts";
+import { scanTree, type TreeScan } from "./scan-tree.ts";
 import { type Channels, channelsOf, noFiles, type Root, type TreeState } from "./state.ts";
 import type { Workspace } from "./types.ts";
 

@@ -42,7 +42,8 @@ const states: State[] = [
   {
     name: "upstreams, ahead of them",
     make: "git push -q -u origin work 2>/dev/null; echo x >x; git add x; git commit -qm x; git branch --track side origin/main; git branch --set-upstream-to=main work -q; git config branch.side.rebase true; git config branch.side.description $'two\\nlines \"quoted\"'",
-    later: "git branch --unset-upstream work; git config branch.work.merge refs/heads/elsewhere; git config branch.work.remote .",
+    later:
+      "git branch --unset-upstream work; git config branch.work.merge refs/heads/elsewhere; git config branch.work.remote .",
   },
   {
     name: "a pushed branch that the server drops",

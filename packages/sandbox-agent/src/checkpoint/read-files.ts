@@ -1,0 +1,257 @@
+/** A working tree's files: which are not as in HEAD, which are untracked, which are gone. */
+import { readdirSync, type Stats } from "node:fs";
+import { setImmediate as breathe } from "node:timers/promises";
+import { linkTarget, Vanished } from "./content.ts";
+import { convertedPaths } from "./converted.ts";
+import { findGitDirs, git, type GitDirs, type Scratch } from "./git.ts";
+import type { IndexEntry } from "./index-file.ts";
+import type { HeadChange, TreeMemory } from "./memory.ts";
+import { byBytes, fsPath, joinRaw, lstatRaw, parentRaw, type Raw, rawOf, splitZ, stringPath, toText } from "./raw.ts";
+import type { TreeIndex } from "./read-index.ts";
+import type { Refs, TreeConfig } from "./read-repository.ts";
+import type { ScanContext } from "./scan-context.ts";
+import type { Files, FileState } from "./state.ts";
+
+const GITLINK = 0o160000;
+const SYMLINK = 0o120000;
+
+/** Untracked names as git lists them; a folder with a repository of its own ends in `/`. */
+export async function listOthers(
+  context: ScanContext,
+  dirs: GitDirs,
+  scratch: Scratch,
+  index: TreeIndex,
+  keepIgnored: readonly string[],
+): Promise<Raw[]> {
+  const excludes = context.userConfig.findLast(([key]) => key === "core.excludesfile")?.[1];
+  const options = {
+    env: { ...scratch.env, GIT_WORK_TREE: stringPath(dirs.worktree), GIT_INDEX_FILE: stringPath(index.path) },
+    cwd: dirs.worktree,
+    signal: context.signal,
+  };
+  const base = excludes ? ["-c", `core.excludesFile=${excludes}`] : [];
+  const lists = await Promise.all([
+    git([...base, "ls-files", "-z", "--others", "--exclude-standard"], options),
+    keepIgnored.length === 0
+      ? null
+      : git([...base, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--", ...keepIgnored], options),
+  ]);
+  return lists.flatMap((list) => (list ? splitZ(list) : []));
+}
+
+interface FilesInput {
+  readonly dirs: GitDirs;
+  readonly scratch: Scratch;
+  readonly index: TreeIndex;
+  readonly changes: readonly HeadChange[];
+  readonly others: readonly Raw[];
+  readonly objectFormat: "sha1" | "sha256";
+  readonly memory: TreeMemory;
+  readonly config: TreeConfig;
+  readonly refs: Refs;
+}
+
+interface FoundFiles {
+  readonly tracked: Files;
+  readonly untracked: Files;
+  readonly nested: Raw[];
+  readonly deleted: Raw[];
+  readonly modes: [Raw, number][];
+  readonly usualModes: [number, number];
+  readonly filtered: [Raw, number][];
+}
+
+/** Git takes a file for unchanged by its times; not one that changed as shortly as this before the index was written (ms). */
+const RACY = 50;
+
+export async function readFiles(context: ScanContext, input: FilesInput): Promise<FoundFiles> {
+  const { dirs, index, changes, others, objectFormat } = input;
+  const found = { tracked: new Map(), untracked: new Map(), nested: [] as Raw[], deleted: [] as Raw[] };
+  const folders = new RealFolders(dirs.worktree);
+  const changed = new Set(changes.map((change) => change.path));
+  const clean: { entry: IndexEntry; stat: Stats }[] = [];
+  const read = async (path: Raw, stat: Stats, into: Files): Promise<void> => {
+    const state = await fileState(context, dirs, path, stat, objectFormat);
+    if (state) into.set(path, state);
+  };
+
+  let previous = "";
+  for (const [i, entry] of index.file.entries.entries()) {
+    if (i % 2000 === 1999) {
+      await breathe();
+      context.signal?.throwIfAborted();
+    }
+    const { path } = entry;
+    if (path === previous) continue;
+    previous = path;
+    const at = `${dirs.worktree}/${path}`;
+    const stat = folders.real(parentRaw(path)) ? lstatRaw(at) : undefined;
+    if ((entry.mode & 0o170000) === GITLINK) {
+      if (stat?.isDirectory()) {
+        if (findGitDirs(at)) found.nested.push(path);
+      } else if (stat?.isFile() || stat?.isSymbolicLink()) await read(path, stat, found.tracked);
+      else if (!entry.skipWorktree) found.deleted.push(path);
+      continue;
+    }
+    if (!stat || !(stat.isFile() || stat.isSymbolicLink())) {
+      if (!entry.skipWorktree) found.deleted.push(path);
+      if (stat?.isDirectory() && findGitDirs(at)) found.nested.push(path);
+      continue;
+    }
+    const whole = entry.stage === 0 && !entry.intentToAdd && !entry.skipWorktree && !changed.has(path);
+    if (whole && sameType(entry, stat)) {
+      if (looksUnchanged(entry, stat, index.mtimeMs) || context.filtered.get(at) === stat.size) {
+        clean.push({ entry, stat });
+        continue;
+      }
+      const oid = await oidOf(context, at, stat, objectFormat);
+      if (oid === entry.oid) {
+        clean.push({ entry, stat });
+        continue;
+      }
+    }
+    await read(path, stat, found.tracked);
+  }
+
+  const converted = await convertedPaths(context, input, clean);
+  const kept: { entry: IndexEntry; stat: Stats }[] = [];
+  for (const one of clean) {
+    if (converted.carry.has(one.entry.path)) await read(one.entry.path, one.stat, found.tracked);
+    else kept.push(one);
+  }
+
+  const listed = new Set(others);
+  for (const name of listed) {
+    if (name.endsWith("/")) {
+      const path = name.slice(0, -1);
+      if (findGitDirs(`${dirs.worktree}/${path}`)) {
+        if (!found.nested.includes(path)) found.nested.push(path);
+      } else await readBroken(context, dirs, path, read, found.untracked);
+      continue;
+    }
+    const stat = lstatRaw(`${dirs.worktree}/${name}`);
+    if (stat && (stat.isFile() || stat.isSymbolicLink())) await read(name, stat, found.untracked);
+  }
+  // Out of the index and ignored now, but a file of HEAD: it is part of the work all the same.
+  const inIndex = new Set(index.file.entries.map((entry) => entry.path));
+  for (const { path, headMode } of changes) {
+    if (headMode === 0 || headMode === GITLINK || inIndex.has(path) || listed.has(path)) continue;
+    const stat = folders.real(parentRaw(path)) ? lstatRaw(`${dirs.worktree}/${path}`) : undefined;
+    if (stat && (stat.isFile() || stat.isSymbolicLink())) await read(path, stat, found.tracked);
+  }
+  found.nested.sort(byBytes);
+  return { ...found, ...permissions(kept), filtered: converted.filtered };
+}
+
+/** A folder that git takes for a repository although it has none that works: its files travel as plain ones. */
+async function readBroken(
+  context: ScanContext,
+  dirs: GitDirs,
+  path: Raw,
+  read: (path: Raw, stat: Stats, into: Files) => Promise<void>,
+  into: Files,
+): Promise<void> {
+  context.warnings.add(
+    `${toText(path)} looks like a repository but has no git folder that works: its files are kept, its .git is not`,
+  );
+  for (const name of readdirSync(fsPath(`${dirs.worktree}/${path}`), { encoding: "latin1" })) {
+    if (name === ".git") continue;
+    const child = joinRaw(path, name);
+    const stat = lstatRaw(`${dirs.worktree}/${child}`);
+    if (stat?.isDirectory()) await readBroken(context, dirs, child, read, into);
+    else if (stat && (stat.isFile() || stat.isSymbolicLink())) await read(child, stat, into);
+  }
+}
+
+/** None: it went away, or it cannot be read, which is noted. */
+async function fileState(
+  context: ScanContext,
+  dirs: GitDirs,
+  path: Raw,
+  stat: Stats,
+  format: "sha1" | "sha256",
+): Promise<FileState | null> {
+  const at = `${dirs.worktree}/${path}`;
+  try {
+    const digest = await context.memory.contents.digest(at, stat, format);
+    if (stat.isSymbolicLink()) {
+      const link = rawOf(linkTarget(at));
+      return { kind: "symlink", mode: 0o777, size: 0, sha256: digest.sha256, link };
+    }
+    return { kind: "file", mode: stat.mode & 0o7777, size: digest.size, sha256: digest.sha256 };
+  } catch (error) {
+    if (error instanceof Vanished) return null;
+    const code = (error as NodeJS.ErrnoException).code ?? "";
+    if (!["EACCES", "EPERM", "EIO"].includes(code)) throw error;
+    context.unreadable.set(at, stat.size);
+    return null;
+  }
+}
+
+async function oidOf(context: ScanContext, at: Raw, stat: Stats, format: "sha1" | "sha256"): Promise<string | null> {
+  try {
+    return (await context.memory.contents.digest(at, stat, format)).oid;
+  } catch (error) {
+    if (error instanceof Vanished) return null;
+    if (["EACCES", "EPERM", "EIO"].includes((error as NodeJS.ErrnoException).code ?? "")) return null;
+    throw error;
+  }
+}
+
+function sameType(entry: IndexEntry, stat: Stats): boolean {
+  if ((entry.mode & 0o170000) === SYMLINK) return stat.isSymbolicLink();
+  return stat.isFile() && ((entry.mode & 0o100) !== 0) === ((stat.mode & 0o100) !== 0);
+}
+
+/** By what the index noted of the file when git last found it equal. */
+export function looksUnchanged(entry: IndexEntry, stat: Stats, indexMtimeMs: number): boolean {
+  return (
+    entry.size === stat.size % 2 ** 32 &&
+    entry.ino === stat.ino % 2 ** 32 &&
+    near(entry.mtime, stat.mtimeMs) &&
+    near(entry.ctime, stat.ctimeMs) &&
+    stat.mtimeMs < indexMtimeMs - RACY
+  );
+}
+
+/** A double of milliseconds holds a file's time to the microsecond. */
+const near = ([s, ns]: readonly [number, number], ms: number): boolean => Math.abs(s * 1000 + ns / 1e6 - ms) < 0.001;
+
+/** Which folders below a root are real: not a link, and not below one. */
+export class RealFolders {
+  readonly #root: Raw;
+  readonly #known = new Map<Raw, boolean>([["", true]]);
+  constructor(root: Raw) {
+    this.#root = root;
+  }
+  real(folder: Raw): boolean {
+    const known = this.#known.get(folder);
+    if (known !== undefined) return known;
+    const real = this.real(parentRaw(folder)) && lstatRaw(`${this.#root}/${folder}`)?.isDirectory() === true;
+    this.#known.set(folder, real);
+    return real;
+  }
+}
+
+/** The commonest permissions of each kind, and the files that have others. */
+function permissions(clean: readonly { entry: IndexEntry; stat: Stats }[]): {
+  modes: [Raw, number][];
+  usualModes: [number, number];
+} {
+  const counts = [new Map<number, number>(), new Map<number, number>()] as const;
+  const of = (entry: IndexEntry): 0 | 1 => ((entry.mode & 0o100) === 0 ? 0 : 1);
+  const files = clean.filter(({ stat }) => stat.isFile());
+  for (const { entry, stat } of files) {
+    const map = counts[of(entry)];
+    map.set(stat.mode & 0o7777, (map.get(stat.mode & 0o7777) ?? 0) + 1);
+  }
+  const usual = counts.map((map, i) => {
+    let best = i === 0 ? 0o644 : 0o755;
+    for (const [mode, n] of map) if (n > (map.get(best) ?? 0)) best = mode;
+    return best;
+  }) as [number, number];
+  const modes = files
+    .filter(({ entry, stat }) => (stat.mode & 0o7777) !== usual[of(entry)])
+    .map(({ entry, stat }): [Raw, number] => [entry.path, stat.mode & 0o7777]);
+  return { modes, usualModes: usual };
+}

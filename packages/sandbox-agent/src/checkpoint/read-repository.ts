@@ -70,6 +70,8 @@ export function scratchOf(context: ScanContext, dirs: GitDirs, memory: TreeMemor
     ignoreCase: config.value("core.ignorecase") === "true",
   });
   memory.scratch = { key, scratch };
+  // The copy of the index that lay in the old folder is gone with it.
+  memory.index = null;
   return scratch;
 }
 

@@ -1,5 +1,5 @@
 /** A checkpoint costs what changed: parts that did not change are referenced, what was appended is what is sent. */
-import { appendFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { appendFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { parseParent, serializeParent } from "../../src/checkpoint/engine.ts";
@@ -86,5 +86,21 @@ test("many small changes do not make the chain longer and longer", async () => {
   expect(last?.parts.length).toBeLessThan(40);
   const expected = describeTree(here.repo, here.home);
   expect((await putBack(here, chain)).restored.report.verified).toBe(true);
+  expect(describeTree(here.repo, here.home)).toEqual(expected);
+});
+
+test("what is remembered between checkpoints is not trusted when its scratch folder is gone", async () => {
+  const here = place();
+  const ws = workspace(here);
+  shell(here, "echo 2 >>a.txt; git add a.txt; echo u >u");
+  const first = await take(here, {}, ws);
+  rmSync(ws.scratch, { recursive: true });
+  const second = await take(here, { parent: first.next }, ws);
+  expect(second.meta.fingerprint).toBe(first.meta.fingerprint);
+  shell(here, "git fetch -q --depth=1 origin main; echo 3 >>b.txt");
+  const third = await take(here, { parent: second.next }, ws);
+  const expected = describeTree(here.repo, here.home);
+  const { restored } = await putBack(here, [first, second, third]);
+  expect(restored.report).toMatchObject({ verified: true, differs: [] });
   expect(describeTree(here.repo, here.home)).toEqual(expected);
 });

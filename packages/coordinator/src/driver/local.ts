@@ -334,7 +334,8 @@ async function chooseIsolation(options: LocalDriverOptions): Promise<{ binary: s
   if (process.platform !== "linux") return plain("bubblewrap needs Linux");
   const binary = findProgram("bwrap", options.env["PATH"] ?? "");
   if (!binary) return plain(`bubblewrap is not installed: ${howToInstall("bubblewrap", "bubblewrap")}`);
-  const problem = await probeBubblewrap(binary);
+  // Tried again: a machine that is short of something for a moment would otherwise run sandboxes in the open.
+  const problem = (await probeBubblewrap(binary)) && (await probeBubblewrap(binary));
   if (problem !== null) return plain(`bubblewrap does not work here: ${problem}`);
   return {
     binary,

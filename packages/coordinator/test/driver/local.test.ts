@@ -35,6 +35,7 @@ const drivers: Driver[] = [];
 const AGENT = `
 import { execFileSync, spawn } from "node:child_process";
 import { writeFileSync } from "node:fs";
+if (process.argv[2] === "warm") process.exit(0);
 const state = process.env.HANGAR_AGENT_STATE;
 spawn("/bin/sleep", ["1000"], { detached: true, stdio: "ignore" }).unref();
 let out = "";

@@ -222,19 +222,23 @@ export async function startHangar(extra: Record<string, string> = {}): Promise<T
     pids: (match) => pidsOf(dir, match),
     close: async () => {
       for (const replica of replicas.values().toArray()) await replica.kill("SIGTERM");
-      // sandboxes and a redis-server outlive a killed coordinator on purpose: end those of this folder
-      for (const pid of await pidsOf(dir, /./)) {
-        try {
-          process.kill(pid, "SIGKILL");
-        } catch {
-          // it ended meanwhile
-        }
-      }
+      await endAll(dir);
       await sleep(100);
       await rm(dir, { recursive: true, force: true, maxRetries: 5 });
     },
   };
   return hangar;
+}
+
+/** Ends what still runs for `dir`: sandboxes and a redis-server outlive a killed coordinator on purpose. */
+export async function endAll(dir: string): Promise<void> {
+  for (const pid of await pidsOf(dir, /./)) {
+    try {
+      process.kill(pid, "SIGKILL");
+    } catch {
+      // it ended meanwhile
+    }
+  }
 }
 
 /** Pids whose environment names `dir` as their Hangar folder, or whose command line does, and matches. */

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { ClientConfig, Status } from "@hangar/shared";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-
+import { endAll } from "../../../test/support/hangar.ts";
 import { KEY, StrictS3 } from "./store/strict-s3.ts";
 
 const BIN = fileURLToPath(new URL("../bin/hangar-coordinator.mjs", import.meta.url));
@@ -20,7 +20,8 @@ beforeEach(async () => {
 });
 afterEach(async () => {
   for (const child of children) await child.stop("SIGTERM");
-  await rm(dir, { recursive: true, force: true });
+  await endAll(dir);
+  await rm(dir, { recursive: true, force: true, maxRetries: 5 });
 });
 
 interface Coordinator {

@@ -45,8 +45,8 @@ npm_packages() {
 
 system_packages() {
   wanted="redis-server tmux bubblewrap git age"
-  if [ "$want" != run ]; then wanted="$wanted procps"; fi
-  if [ "$want" = bench ]; then wanted="$wanted restic borgbackup zstd time"; fi
+  if [ "$want" != run ]; then wanted="$wanted procps zstd"; fi
+  if [ "$want" = bench ]; then wanted="$wanted restic borgbackup time"; fi
   missing=$(missing_of "$wanted")
   if [ -z "$missing" ]; then return; fi
   if [ -z "${NO_SYSTEM_PACKAGES:-}" ]; then

@@ -285,13 +285,13 @@ class Attempt {
     const kept = await this.#clock.time("not kept", () => notKept(this.#memory, own, options.signal));
     const fresh = new Map(writer.made.map(({ part }) => [part.name, part]));
     const before = new Map((options.parent?.meta.parts ?? []).map((part) => [part.name, part]));
-    const parts = [...new Set(made.order)].map((name): Part => {
-      const part = fresh.get(name);
-      if (part) return part;
-      const old = before.get(name);
-      if (!old || !options.parent) throw new HangarError("internal", `the part ${name} is nowhere`);
-      return options.standalone ? old : { ...old, from: old.from ?? options.parent.meta.checkpoint };
-    });
+    const parts: Part[] = [];
+    for (const name of new Set(made.order)) {
+      const part = fresh.get(name) ?? before.get(name);
+      if (!part) throw new HangarError("internal", `the part ${name} is nowhere`);
+      const from = fresh.has(name) || options.standalone ? part.from : (part.from ?? options.parent?.meta.checkpoint);
+      parts.push(from === part.from ? part : { ...part, from });
+    }
     const warnings = [...new Set(made.warnings)];
     if (!paired)
       warnings.push(

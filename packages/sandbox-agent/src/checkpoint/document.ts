@@ -1,6 +1,7 @@
-/** The `git-state` part: all of a workspace's state that is not the content of files. JSON, and git's own files beside it. */
+/** The `git-state` part: all of a workspace's state that is not the content of files. JSON, git's own files beside it, and for people. */
 import { z } from "zod";
 import { HangarError, ObjectId } from "@hangar/shared";
+import { byHand } from "./by-hand.ts";
 import type { ArchiveEntry } from "./tar-header.ts";
 import { isGitFile } from "./git-files.ts";
 import { bytesOf, fromText, type Raw, toText } from "./raw.ts";
@@ -102,6 +103,7 @@ export function encodeDocument(doc: StateDocument): ArchiveEntry[] {
   const entries: ArchiveEntry[] = [member(STATE_FILE, json)];
   for (const [n, tree] of doc.trees.entries())
     for (const [file, bytes] of tree.gitFiles) entries.push(member(`trees/${n}/${file}`, bytes));
+  for (const [file, bytes] of byHand(doc)) entries.push(member(file, bytes));
   return entries;
 }
 

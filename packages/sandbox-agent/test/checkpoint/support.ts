@@ -24,7 +24,6 @@ import {
   restoreCheckpoint,
   type CreateOptions,
   type MadeCheckpoint,
-  type ParentState,
   type Part,
   type Restored,
   type RestoreOptions,
@@ -39,7 +38,7 @@ afterAll(() => {
   }
 });
 
-export function temporary(): string {
+function temporary(): string {
   const folder = realpathSync(mkdtempSync(join(tmpdir(), "hangar-checkpoint-")));
   made.push(folder);
   return folder;
@@ -122,7 +121,7 @@ export function workspace(here: Place, more: Partial<Workspace> = {}): Workspace
   };
 }
 
-export function options(here: Place, more: Partial<CreateOptions> = {}): CreateOptions {
+function options(here: Place, more: Partial<CreateOptions> = {}): CreateOptions {
   return {
     checkpoint: newCheckpointId(Date.now()),
     session: "ses-0123abcd",
@@ -366,4 +365,4 @@ export async function roundTrip(state: State): Promise<void> {
   expect(end(here.repo)).toEqual(end(join(old, "repo")));
 }
 
-export type { MadeCheckpoint, ParentState, Part };
+export type { MadeCheckpoint, Part };

@@ -8,6 +8,7 @@ import { scanConversations, stampOf, type ConversationFile } from "./conversatio
 import {
   encodePath,
   pieceAt,
+  pieceWithPrefix,
   PIECE,
   piecesOf,
   type ConversationRecord,
@@ -171,16 +172,13 @@ async function takeFile(
   const fd = openSync(bytes, fs.O_RDONLY | fs.O_NOFOLLOW | fs.O_NONBLOCK);
   try {
     const { size, stamp } = await consistentEnd(fd, file.path, sqlite !== undefined);
-    const appendable =
-      same !== null &&
-      same.size <= size &&
-      (!sqlite || same.size === size) &&
-      (await prefixHolds(fd, same, options.prefix));
-    const kept: RecordedSegment[] = appendable && (same.size > 0 || size === 0) ? same.segments : [];
-    const offset = kept.length > 0 ? (same?.size ?? 0) : 0;
+    const before = same !== null && same.size <= size && (!sqlite || same.size === size) ? same : null;
+    const continued = before && (await continuedPieces(fd, size, before, options.prefix));
+    const kept: RecordedSegment[] =
+      before !== null && continued !== null && (before.size > 0 || size === 0) ? before.segments : [];
+    const offset = kept.length > 0 ? (before?.size ?? 0) : 0;
     const segments = [...kept];
     if (kept.length === 0 || size > offset) segments.push({ offset, size: size - offset, part: options.part });
-    const certain = kept.length > 0 ? (same?.pieces ?? []).slice(0, Math.floor(offset / PIECE)) : [];
     const record: RecordedFile = {
       path: encodePath(file.path),
       kind: "file",
@@ -188,7 +186,7 @@ async function takeFile(
       size,
       link: null,
       stamp: sqlite ? sqlite.stamp : stamp,
-      pieces: await piecesOf(fd, size, certain),
+      pieces: continued ?? (await piecesOf(fd, size)),
       segments,
     };
     const sent = segments.length > kept.length;
@@ -248,15 +246,32 @@ function lastLineEnd(fd: number, size: number): number {
   return 0;
 }
 
-async function prefixHolds(fd: number, known: RecordedFile, how: "edges" | "full"): Promise<boolean> {
-  const count = known.pieces.length;
-  const indices =
-    how === "edges" && known.size > HASHED_WHOLE ? [0, count - 1] : Array.from({ length: count }, (_, i) => i);
-  for (const i of indices) {
-    if (pieceAt(fd, i * PIECE, Math.min(PIECE, known.size - i * PIECE)) !== known.pieces[i]) return false;
+/**
+ * The pieces of a file that begins with what is known of it, each byte read once; none: it does not.
+ * @param how `edges`: of a large file only the ends of what is known are read again.
+ */
+async function continuedPieces(
+  fd: number,
+  size: number,
+  known: RecordedFile,
+  how: "edges" | "full",
+): Promise<string[] | null> {
+  const whole = Math.floor(known.size / PIECE);
+  const edges = how === "edges" && known.size > HASHED_WHOLE;
+  for (let i = 0; i < whole; i++) {
+    const isEdge = i === 0 || i === known.pieces.length - 1;
+    if (edges && !isEdge) continue;
+    if (pieceAt(fd, i * PIECE, PIECE) !== known.pieces[i]) return null;
     if (i > 0) await breathe();
   }
-  return true;
+  const pieces = known.pieces.slice(0, whole);
+  if (whole < known.pieces.length) {
+    const at = whole * PIECE;
+    const { prefix, piece } = pieceWithPrefix(fd, at, known.size - at, Math.min(PIECE, size - at));
+    if (prefix !== known.pieces[whole]) return null;
+    pieces.push(piece);
+  }
+  return await piecesOf(fd, size, pieces);
 }
 
 function entryOf(file: ConversationFile, bytes: Buffer, record: RecordedFile, offset: number): ArchiveEntry {

@@ -69,14 +69,32 @@ export async function piecesOf(fd: number, size: number, known: readonly string[
 }
 
 /** Bytes that are not there any more leave the hash short, and so another. */
-export function pieceAt(fd: number, offset: number, size: number): string {
+export const pieceAt = (fd: number, offset: number, size: number): string =>
+  pieceWithPrefix(fd, offset, size, size).piece;
+
+/** Nothing else runs while it is in use; a new one each time would have the collector at work. */
+const shared = Buffer.allocUnsafeSlow(256 * 1024);
+
+/** Also of the piece's first `prefix` bytes, in the same pass. */
+export function pieceWithPrefix(
+  fd: number,
+  offset: number,
+  prefix: number,
+  size: number,
+): { prefix: string; piece: string } {
   const hash = createHash("sha256");
-  const buffer = Buffer.allocUnsafe(Math.min(256 * 1024, size));
-  for (let at = 0; at < size;) {
-    const read = readSync(fd, buffer, 0, Math.min(buffer.length, size - at), offset + at);
-    if (read === 0) break;
-    hash.update(buffer.subarray(0, read));
-    at += read;
-  }
-  return hash.digest("hex");
+  let at = 0;
+  const readTo = (end: number): void => {
+    while (at < end) {
+      const read = readSync(fd, shared, 0, Math.min(shared.length, end - at), offset + at);
+      if (read === 0) break;
+      hash.update(shared.subarray(0, read));
+      at += read;
+    }
+  };
+  readTo(prefix);
+  const first = prefix === size ? null : hash.copy().digest("hex");
+  readTo(size);
+  const piece = hash.digest("hex");
+  return { prefix: first ?? piece, piece };
 }

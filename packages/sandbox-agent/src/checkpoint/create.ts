@@ -22,6 +22,7 @@ import { bytesOf, lstatRaw, type Raw, rawFrom, toText } from "./raw.ts";
 import { Restless, rootOf } from "./restless.ts";
 import { makePatch, makeReview } from "./review.ts";
 import { memoryOf, type Scan, scanWorkspace } from "./scan.ts";
+import type { TreeScan } from "./scan-tree.ts";
 import { type Channel, CHANNELS, type WorkspaceState } from "./state.ts";
 import type { CreateOptions, CreateResult, MadeCheckpoint, SnapshotReport, Workspace } from "./types.ts";
 import { writeChannel, writeConversations, writeObjects, writeWhole } from "./write-parts.ts";
@@ -80,7 +81,7 @@ class Attempt {
   }
 
   async run(): Promise<CreateResult> {
-    const { parent, ifChanged, quiesced } = this.#options;
+    const { parent, ifChanged } = this.#options;
     let last: unknown;
     for (let n = 1; n <= MOST_TRIES; n++) {
       this.#options.signal?.throwIfAborted();
@@ -92,8 +93,7 @@ class Attempt {
       }
       try {
         const made = await this.#make(look, fingerprint, n);
-        const paired = quiesced || (await this.#clock.time("look again", () => this.#same(look, fingerprint)));
-        if (paired || n >= TRIES) return { outcome: "made", made: await this.#finish(made, paired) };
+        if (made.paired || n >= TRIES) return { outcome: "made", made: await this.#finish(made, made.paired) };
       } catch (error) {
         if (!(error instanceof ArchiveChanged) || n === MOST_TRIES) throw error;
         last = error;
@@ -156,14 +156,16 @@ class Attempt {
     if (!own) throw new HangarError("internal", "the main working tree was not read");
     const remote = (): Promise<RemoteTips | null> => (this.#remote ??= askRemote(this.#ws, own, options.signal));
 
-    const [objects, channels, patch] = await this.#clock.time("plan", () =>
+    const patching = makePatch(scan, options.signal);
+    // Awaited once the archives are written: by then a failure has had its word.
+    patching.catch(() => {});
+    const [objects, channels] = await this.#clock.time("plan", () =>
       Promise.all([
         planObjects(this.#ws, scan, parent?.bundles ?? new Map(), remote, options.signal),
         this.#planChannels(scan),
-        makePatch(scan, options.signal),
       ]),
     );
-    const base = await baseOf(objects, own.state.head, own, options.signal);
+    const base = await this.#baseOf(objects, own);
 
     return await this.#clock.time("write", async () => {
       const bundleNames: string[][] = scan.trees.map(() => []);
@@ -203,8 +205,6 @@ class Attempt {
         heldChannels[channel] = { parts, held: parts.length > 0 ? plan.held : new Map(), written: plan.written };
       }
       const document = encodeDocument({ trees: scan.trees, bundles: bundleNames, channels: channelParts });
-      const review = await makeReview(scan, base, patch.patch, options.signal);
-
       const bundleOptions = { home: this.#ws.home, prove: options.prove, signal: options.signal };
       await allDone([
         ...archives.map(({ channel, name, plan }) =>
@@ -220,11 +220,19 @@ class Attempt {
           }),
         ),
       ]);
-      const wholes = await writeWhole(writer, parent, {
-        "git-state": { extension: ".tar.zst", entries: document },
-        "wip.patch": { extension: "", bytes: patch.patch },
-        "review.json": { extension: "", bytes: review },
-      });
+      const patch = await patching;
+      // What counts is copied: whether it held still is looked at while the rest is written.
+      const again = this.#options.quiesced || this.#clock.time("look again", () => this.#same(look, fingerprint));
+      const whole = async (): Promise<Awaited<ReturnType<typeof writeWhole>>> =>
+        writeWhole(writer, parent, {
+          "git-state": { extension: ".tar.zst", entries: document },
+          "wip.patch": { extension: "", bytes: patch.patch },
+          "review.json": {
+            extension: "",
+            bytes: await makeReview(scan, base, patch.patch, this.#memory, options.signal),
+          },
+        });
+      const [wholes, paired] = await bothOrFirst(whole(), Promise.resolve(again));
       const warnings = [...look.warnings];
       if (patch.tooLarge.length > 0)
         warnings.push(
@@ -239,6 +247,7 @@ class Attempt {
       return {
         writer,
         look,
+        paired,
         fingerprint,
         base,
         order,
@@ -246,6 +255,20 @@ class Attempt {
         next: { channels: heldChannels, bundles: heldBundles, whole: wholes },
       };
     });
+  }
+
+  async #baseOf(objects: readonly ObjectsPlan[], own: TreeScan): Promise<string | null> {
+    const { head } = own.state;
+    const main = objects.find(({ tree }) => tree === 0);
+    if (head === null || !main) return null;
+    if (main.plan === null && main.keep.length === 0) return head;
+    const key = `${own.scratch.dir} ${head} ${main.prerequisites.join(" ")}`;
+    if (this.#memory.mergeBase?.key !== key)
+      this.#memory.mergeBase = {
+        key,
+        base: await mergeBase(own.scratch, head, main.prerequisites, this.#options.signal),
+      };
+    return this.#memory.mergeBase.base;
   }
 
   async #planChannels(scan: Scan): Promise<Record<Channel, ChannelPlan>> {
@@ -356,7 +379,14 @@ async function allDone(work: readonly (Promise<void> | null)[]): Promise<void> {
   if (failed.length > 0) throw failed.find((error) => !(error instanceof ArchiveChanged)) ?? failed[0];
 }
 
+/** Both ended, whatever became of them: nothing goes on behind a failure's back. */
+async function bothOrFirst<A, B>(a: Promise<A>, b: Promise<B>): Promise<[A, B]> {
+  await Promise.allSettled([a, b]);
+  return [await a, await b];
+}
+
 interface Unfinished {
+  readonly paired: boolean;
   readonly writer: PartWriter;
   readonly look: Look;
   readonly fingerprint: string;
@@ -387,14 +417,3 @@ const reportOf = (
 });
 
 /** The newest commit of HEAD's history that no bundle holds. */
-async function baseOf(
-  objects: readonly ObjectsPlan[],
-  head: string | null,
-  own: { readonly scratch: { readonly env: Record<string, string>; readonly dir: Raw } },
-  signal?: AbortSignal,
-): Promise<string | null> {
-  const main = objects.find(({ tree }) => tree === 0);
-  if (head === null || !main) return null;
-  if (main.plan === null && main.keep.length === 0) return head;
-  return await mergeBase(own.scratch, head, main.prerequisites, signal);
-}

@@ -15,6 +15,16 @@ export interface Memory {
   conversations: ConversationRecord | null;
   userConfig: { stamp: string; entries: ConfigEntry[] } | null;
   notKept: { stamp: string; at: number; entries: { path: string; size: number }[] } | null;
+  /** What commits say, which never changes: by HEAD and the commits that it is compared with. */
+  mergeBase: { key: string; base: string | null } | null;
+  log: { key: string; commits: readonly ReviewCommit[] } | null;
+}
+
+export interface ReviewCommit {
+  readonly commit: string;
+  readonly author: string;
+  readonly date: string;
+  readonly subject: string;
 }
 
 export interface TreeMemory {
@@ -23,6 +33,8 @@ export interface TreeMemory {
   diff: { key: string; changes: HeadChange[] } | null;
   config: { stamp: string; local: ConfigEntry[]; worktree: ConfigEntry[] } | null;
   attributes: { key: string; special: Set<Raw> } | null;
+  /** What `for-each-ref` said when the files of the refs were as stamped. */
+  refs: { stamp: string; output: Buffer } | null;
 }
 
 /** A path at which the index differs from HEAD. */
@@ -41,12 +53,14 @@ export const createMemory = (): Memory => ({
   conversations: null,
   userConfig: null,
   notKept: null,
+  mergeBase: null,
+  log: null,
 });
 
 export function treeMemory(memory: Memory, gitDir: Raw): TreeMemory {
   let known = memory.trees.get(gitDir);
   if (!known) {
-    known = { scratch: null, index: null, diff: null, config: null, attributes: null };
+    known = { scratch: null, index: null, diff: null, config: null, attributes: null, refs: null };
     memory.trees.set(gitDir, known);
   }
   return known;

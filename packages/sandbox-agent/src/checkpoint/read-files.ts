@@ -44,7 +44,8 @@ interface FilesInput {
   readonly scratch: Scratch;
   readonly index: TreeIndex;
   readonly changes: readonly HeadChange[];
-  readonly others: readonly Raw[];
+  /** Asked for, and listed while files are looked at. */
+  readonly others: Promise<readonly Raw[]>;
   readonly objectFormat: "sha1" | "sha256";
   readonly memory: TreeMemory;
   readonly config: TreeConfig;
@@ -65,7 +66,7 @@ interface FoundFiles {
 const RACY = 50;
 
 export async function readFiles(context: ScanContext, input: FilesInput): Promise<FoundFiles> {
-  const { dirs, index, changes, others, objectFormat } = input;
+  const { dirs, index, changes, objectFormat } = input;
   const found = { tracked: new Map(), untracked: new Map(), nested: [] as Raw[], deleted: [] as Raw[] };
   const folders = new RealFolders(dirs.worktree);
   const changed = new Set(changes.map((change) => change.path));
@@ -113,7 +114,8 @@ export async function readFiles(context: ScanContext, input: FilesInput): Promis
     await read(path, stat, found.tracked);
   }
 
-  const converted = await convertedPaths(context, input, clean);
+  const others = await input.others;
+  const converted = await convertedPaths(context, { ...input, others }, clean);
   const kept: { entry: IndexEntry; stat: Stats }[] = [];
   for (const one of clean) {
     if (converted.carry.has(one.entry.path)) await read(one.entry.path, one.stat, found.tracked);

@@ -5,6 +5,7 @@ import { type ConfigEntry, parseConfigList, sortConfig } from "./git-config.ts";
 import { OFF, fixedEnv, git, type GitDirs, makeScratch, type Scratch } from "./git.ts";
 import type { TreeMemory } from "./memory.ts";
 import { byBytes, fsPath, type Raw, rawOf, stringPath, toText } from "./raw.ts";
+import { refsStamp } from "./refs-stamp.ts";
 import { isFresh, readIfThere, type ScanContext, stampOf } from "./scan-context.ts";
 
 export interface TreeConfig {
@@ -85,11 +86,8 @@ export interface Refs {
   readonly remoteHead: Raw | null;
 }
 
-export async function readRefs(context: ScanContext, dirs: GitDirs): Promise<Refs> {
-  const output = await git(
-    [...OFF, "-c", "core.worktree=/", "for-each-ref", "--format=%(objectname) %(refname)%00%(symref)"],
-    { env: { ...fixedEnv(context.home), GIT_DIR: stringPath(dirs.gitDir) }, cwd: "/", signal: context.signal },
-  );
+export async function readRefs(context: ScanContext, dirs: GitDirs, memory: TreeMemory): Promise<Refs> {
+  const output = await listRefs(context, dirs, memory);
   const all = new Map<Raw, string>();
   const local: [Raw, string][] = [];
   const symrefs: [Raw, Raw][] = [];
@@ -114,6 +112,18 @@ export async function readRefs(context: ScanContext, dirs: GitDirs): Promise<Ref
   local.sort((a, b) => byBytes(a[0], b[0]));
   symrefs.sort((a, b) => byBytes(a[0], b[0]));
   return { all, local, symrefs, remotes, remoteHead };
+}
+
+/** Git is asked again only when a file of the refs changed, or may have. */
+async function listRefs(context: ScanContext, dirs: GitDirs, memory: TreeMemory): Promise<Buffer> {
+  const stamp = refsStamp(dirs);
+  if (stamp !== null && memory.refs?.stamp === stamp) return memory.refs.output;
+  const output = await git(
+    [...OFF, "-c", "core.worktree=/", "for-each-ref", "--format=%(objectname) %(refname)%00%(symref)"],
+    { env: { ...fixedEnv(context.home), GIT_DIR: stringPath(dirs.gitDir) }, cwd: "/", signal: context.signal },
+  );
+  memory.refs = stamp === null ? null : { stamp, output };
+  return output;
 }
 
 export function readHead(dirs: GitDirs, refs: ReadonlyMap<Raw, string>): { branch: Raw | null; head: string | null } {

@@ -1,5 +1,6 @@
 /** For people: `wip.patch`, and `review.json`, which may be shown without unpacking anything. Nothing here is restored from. */
 import { git, type Scratch, tryGit } from "./git.ts";
+import type { Memory, ReviewCommit } from "./memory.ts";
 import { rawOf, stringPath, toText, type Raw } from "./raw.ts";
 import type { Scan } from "./scan.ts";
 import type { TreeScan } from "./scan-tree.ts";
@@ -60,11 +61,12 @@ export async function makeReview(
   scan: Scan,
   base: string | null,
   patch: Buffer,
+  memory: Memory,
   signal?: AbortSignal,
 ): Promise<Buffer> {
   const tree = scan.trees[0];
   const own = scan.scans[0];
-  const log = tree?.head && own ? await commits(own.scratch, tree.head, base, signal) : [];
+  const log = tree?.head && own ? await commits(own.scratch, tree.head, base, memory, signal) : [];
   const untracked = [...(own?.untracked ?? [])].map(([path, file]) => ({ path: toText(path), size: file.size }));
   const changed = [...(own?.tracked ?? [])].map(([path, file]) => ({ path: toText(path), size: file.size }));
   const whole = patch.length <= MAX_SHOWN_PATCH;
@@ -85,20 +87,16 @@ export async function makeReview(
   return Buffer.from(`${JSON.stringify(review, null, 1)}\n`);
 }
 
-interface ReviewCommit {
-  readonly commit: string;
-  readonly author: string;
-  readonly date: string;
-  readonly subject: string;
-}
-
 async function commits(
   scratch: Scratch,
   head: string,
   base: string | null,
+  memory: Memory,
   signal?: AbortSignal,
-): Promise<ReviewCommit[]> {
+): Promise<readonly ReviewCommit[]> {
   if (base === head) return [];
+  const key = `${scratch.dir} ${head} ${base}`;
+  if (memory.log?.key === key) return memory.log.commits;
   const output = await git(
     [
       "log",
@@ -111,8 +109,9 @@ async function commits(
       "--",
     ],
     { env: scratch.env, cwd: scratch.dir, signal },
-  ).catch(() => Buffer.alloc(0));
-  return output
+  ).catch(() => null);
+  if (output === null) return [];
+  const commits = output
     .toString("utf8")
     .split("\0")
     .filter((record) => record.trim() !== "")
@@ -120,4 +119,6 @@ async function commits(
       const [commit = "", author = "", date = "", subject = ""] = record.trim().split("\n");
       return { commit, author, date, subject };
     });
+  memory.log = { key, commits };
+  return commits;
 }

@@ -2,11 +2,11 @@
 import { readGitFiles } from "./git-files.ts";
 import type { GitDirs, Scratch } from "./git.ts";
 import type { IndexEntry } from "./index-file.ts";
-import { type HeadChange, treeMemory } from "./memory.ts";
+import { type HeadChange, type TreeMemory, treeMemory } from "./memory.ts";
 import type { Raw } from "./raw.ts";
 import { listOthers, readFiles } from "./read-files.ts";
-import { headChanges, indexDelta, readTreeIndex } from "./read-index.ts";
-import { readConfig, readHead, readRefs, scratchOf } from "./read-repository.ts";
+import { headChanges, indexDelta, readTreeIndex, type TreeIndex } from "./read-index.ts";
+import { readConfig, readHead, readRefs, type Refs, scratchOf } from "./read-repository.ts";
 import type { ScanContext } from "./scan-context.ts";
 import type { Files, TreeState } from "./state.ts";
 
@@ -35,15 +35,18 @@ export async function scanTree(context: ScanContext, dirs: GitDirs, keepIgnored:
   const config = await readConfig(context, dirs, memory);
   const { objectFormat } = config;
   const scratch = scratchOf(context, dirs, memory, config);
-  const [refs, index] = await Promise.all([
-    readRefs(context, dirs),
-    readTreeIndex(context, dirs, memory, scratch, objectFormat),
-  ]);
-  const { branch, head } = readHead(dirs, refs.all);
-  const [changes, others] = await Promise.all([
-    headChanges(context, memory, scratch, index, head, objectFormat),
-    listOthers(context, dirs, scratch, index, keepIgnored),
-  ]);
+  const reading = readTreeIndex(context, dirs, memory, scratch, objectFormat);
+  const others = reading.then((index) => listOthers(context, dirs, scratch, index, keepIgnored));
+  // Awaited last, also after a failure: no git is left running behind it.
+  others.catch(() => {});
+  const { refs, branch, head, index, changes } = await readHistory(
+    context,
+    dirs,
+    memory,
+    scratch,
+    reading,
+    objectFormat,
+  );
   const found = await readFiles(context, { dirs, scratch, index, changes, others, objectFormat, memory, config, refs });
   const gitFiles = readGitFiles(dirs.gitDir, dirs.commonDir);
   for (const warning of gitFiles.warnings) context.warnings.add(warning);
@@ -76,4 +79,19 @@ export async function scanTree(context: ScanContext, dirs: GitDirs, keepIgnored:
       missing: false,
     },
   };
+}
+
+/** Refs, HEAD, and how the index differs from it. */
+async function readHistory(
+  context: ScanContext,
+  dirs: GitDirs,
+  memory: TreeMemory,
+  scratch: Scratch,
+  reading: Promise<TreeIndex>,
+  objectFormat: "sha1" | "sha256",
+): Promise<{ refs: Refs; branch: Raw | null; head: string | null; index: TreeIndex; changes: HeadChange[] }> {
+  const [refs, index] = await Promise.all([readRefs(context, dirs, memory), reading]);
+  const { branch, head } = readHead(dirs, refs.all);
+  const changes = await headChanges(context, memory, scratch, index, head, objectFormat);
+  return { refs, branch, head, index, changes };
 }

@@ -92,21 +92,27 @@ export async function writeObjects(
   await writer.file(name, "", stringPath(path));
 }
 
+interface Whole {
+  readonly extension: string;
+  readonly bytes?: Buffer;
+  readonly entries?: readonly ArchiveEntry[];
+}
+interface Held {
+  readonly part: string;
+  readonly sha256: string;
+}
+
 /** Parts that are made whole each time, or referenced when nothing in them changed. */
 export async function writeWhole(
   writer: PartWriter,
   parent: ParentState | null,
-  wanted: Record<string, { extension: string; bytes?: Buffer; entries?: readonly ArchiveEntry[] }>,
-): Promise<Record<string, { part: string; sha256: string }>> {
-  const done: Record<string, { part: string; sha256: string }> = {};
-  for (const [kind, { extension, bytes, entries }] of Object.entries(wanted)) {
-    if (bytes && bytes.length === 0) continue;
+  wanted: Record<string, Whole>,
+): Promise<Record<string, Held>> {
+  const one = async (kind: string, { extension, bytes, entries }: Whole): Promise<Held | null> => {
+    if (bytes && bytes.length === 0) return null;
     const digest = bytes ? sha256(bytes) : digestEntries(entries ?? []);
     const before = parent?.whole[kind];
-    if (before?.sha256 === digest) {
-      done[kind] = before;
-      continue;
-    }
+    if (before?.sha256 === digest) return before;
     if (bytes) await writer.bytes(kind, extension, bytes, true);
     else {
       let members = 0;
@@ -117,7 +123,14 @@ export async function writeWhole(
       });
       if (members !== entries?.length) throw proofFailed(`The part ${kind}`);
     }
-    done[kind] = { part: kind, sha256: digest };
+    return { part: kind, sha256: digest };
+  };
+  const kinds = Object.entries(wanted);
+  const made = await Promise.allSettled(kinds.map(([kind, what]) => one(kind, what)));
+  const done: Record<string, Held> = {};
+  for (const [i, result] of made.entries()) {
+    if (result.status === "rejected") throw result.reason;
+    if (result.value !== null) done[kinds[i]?.[0] ?? ""] = result.value;
   }
   return done;
 }

@@ -215,8 +215,16 @@ function sessions(command: Command, context: Context): void {
   waiting(command.command("suspend <name>"), "wait until it is suspended (the default)")
     .description("checkpoint a session and let its sandbox go; a running turn is stopped")
     .option("--push", "push its branch too")
+    .option("--accept-loss", "also where the checkpoint leaves files out (`get` names them): they are lost")
     .option("--force", "let the sandbox go even where no checkpoint can be committed: what is not in one is lost")
-    .addHelpText("after", examples("hangar session suspend csv-fix", "hangar session suspend csv-fix --push"))
+    .addHelpText(
+      "after",
+      examples(
+        "hangar session suspend csv-fix",
+        "hangar session suspend csv-fix --push",
+        "hangar session suspend csv-fix --accept-loss",
+      ),
+    )
     .action((name, options) => session.suspend(context, name, options));
   command
     .command("keep <name>")

@@ -69,6 +69,8 @@ export const SuspendSession = z.strictObject({
   push: z.boolean().default(false),
   /** Destroy the sandbox even when no checkpoint can be committed; the answer's status names the loss. */
   force: z.boolean().default(false),
+  /** Also when the checkpoint leaves files out (`held`): they are gone with the sandbox. */
+  accept_loss: z.boolean().default(false),
 });
 export type SuspendSession = z.infer<typeof SuspendSession>;
 

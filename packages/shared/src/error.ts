@@ -21,6 +21,7 @@ export const ERRORS = {
   turn_not_found: kind(404, "There is no such turn"),
   method_not_allowed: kind(405, "That method is not offered here"),
   name_taken: kind(409, "That name is taken"),
+  would_lose: kind(409, "Files that no checkpoint holds would be lost"),
   wrong_state: kind(409, "The session's state does not allow that"),
   session_archived: kind(409, "The session is archived"),
   environment_in_use: kind(409, "Sessions still use that environment"),

@@ -1,7 +1,7 @@
 /** A session and its turns (spec §5.1). What users read over REST, MCP and the CLI is exactly this. */
 import { z } from "zod";
 import { Activity } from "./activity.ts";
-import { Checkpoint } from "./checkpoint.ts";
+import { Checkpoint, LeftOut } from "./checkpoint.ts";
 import { BranchName, HarnessName, RepoUrl } from "./environment.ts";
 import { SandboxId, SessionId, Slug, TurnId } from "./ids.ts";
 
@@ -78,6 +78,11 @@ export const Session = z.strictObject({
   expires_at: z.iso.datetime().nullable(),
   /** What keeps it awake now, newest report of its sandbox; empty when nothing does. */
   kept_awake_by: z.array(z.string()),
+  /**
+   * Files that no checkpoint holds: they keep the session from being suspended, for idleness until then (none: it is not
+   * suspended for idleness). None: there are no such files.
+   */
+  held: z.strictObject({ files: z.array(LeftOut), until: z.iso.datetime().nullable() }).nullable(),
   activity: Activity.nullable(),
   /** The checkpoint that the present sandbox was restored from, and whether it verified. */
   restored_from: z

@@ -47,6 +47,7 @@ export function showSession(ui: Ui, session: Session, now: number): void {
   );
   row("restored", restoredText(session));
   row("kept awake", session.kept_awake_by.length > 0 ? `by ${session.kept_awake_by.join(", ")}` : null);
+  row("held", heldText(session));
   row(
     "idle",
     session.idle_minutes === 0
@@ -130,6 +131,14 @@ function restoredText({ restored_from }: Session): string | null {
   if (!restored_from) return null;
   const missing = restored_from.missing.length > 0 ? `; missing: ${restored_from.missing.map(safe).join(", ")}` : "";
   return `from ${restored_from.checkpoint}, ${restored_from.verified ? "verified" : "not verified"}${missing}`;
+}
+
+function heldText({ held, name }: Session): string | null {
+  if (held === null) return null;
+  const files = held.files.slice(0, 5).map(({ path, size }) => `${safe(path)} (${bytes(size)})`);
+  const more = held.files.length > 5 ? ` and ${held.files.length - 5} more` : "";
+  const until = held.until === null ? "" : ` until ${held.until}`;
+  return `${files.join(", ")}${more}: in no checkpoint; stays up for it${until}, or: session suspend ${name} --accept-loss`;
 }
 
 function nextCommand(ui: Ui, session: Session): string {

@@ -167,11 +167,12 @@ export async function cancelTurn(
 export async function suspend(
   context: Context,
   name: string,
-  options: Waiting & { push?: boolean; force?: boolean },
+  options: Waiting & { push?: boolean; force?: boolean; acceptLoss?: boolean },
 ): Promise<void> {
   const session = await post(context, name, "suspend", Session, {
     push: options.push ?? false,
     force: options.force ?? false,
+    accept_loss: options.acceptLoss ?? false,
   });
   const now = options.wait === false ? session : await waitUntilSuspended(context, session);
   if (options.json) return context.ui.json(now);

@@ -58,6 +58,7 @@ export async function restore(deps: Deps, id: string, checkpoint: string): Promi
       reason: "suspend",
       push: false,
       force: false,
+      accept_loss: true,
       auto: false,
       restore: checkpoint,
       why: `Going back to ${checkpoint}`,

@@ -103,8 +103,9 @@ function suspendToEnd(deps: Deps, record: SessionRecord): Promise<SessionRecord>
   return update(deps, record.id, (present) => {
     const asked = present.wanted === "down" || present.ending !== null;
     if (!asked || present.state !== record.state) return null;
-    const { push = false, force = false } = present.freeze ?? {};
-    return startSuspend(present, deps.clock(), { reason: "suspend", push, force, auto: false, why: null });
+    const { push = false, force = false, accept_loss = false } = present.freeze ?? {};
+    const how = { push, force, accept_loss: accept_loss || present.ending !== null };
+    return startSuspend(present, deps.clock(), { reason: "suspend", ...how, auto: false, why: null });
   });
 }
 

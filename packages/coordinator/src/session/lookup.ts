@@ -1,7 +1,8 @@
 /** Finds what a person or a token names, and shows sessions as people see them. */
 import { HangarError, SandboxId } from "@hangar/shared";
 import type { Checkpoint, SandboxInfo, Session, SessionListItem, Turn } from "@hangar/shared";
-import { awakeBy } from "./machine.ts";
+import { atRisk, heldUntil, isHolding } from "./held.ts";
+import { awakeBy, isLive, iso } from "./machine.ts";
 import type { Deps } from "./ports.ts";
 import type { CheckpointRecord, SessionRecord, TurnRecord } from "./record.ts";
 
@@ -27,7 +28,7 @@ export async function show(deps: Deps, record: SessionRecord): Promise<Session> 
     deps.sessions.turns(record.id),
     deps.sessions.checkpoints(record.id),
   ]);
-  return toSession(deps, record, turns.map(toTurn), checkpoints.map(toCheckpoint));
+  return toSession(deps, record, turns.map(toTurn), checkpoints);
 }
 
 export const toTurn = ({ timeout_seconds: _t, preamble: _p, ...turn }: TurnRecord): Turn => turn;
@@ -35,7 +36,7 @@ export const toTurn = ({ timeout_seconds: _t, preamble: _p, ...turn }: TurnRecor
 export const toCheckpoint = ({ meta_file: _m, ...checkpoint }: CheckpointRecord): Checkpoint => checkpoint;
 
 /** Without the fields that only Hangar needs. */
-function toSession(deps: Deps, record: SessionRecord, turns: Turn[], checkpoints: Checkpoint[]): Session {
+function toSession(deps: Deps, record: SessionRecord, turns: Turn[], checkpoints: CheckpointRecord[]): Session {
   return {
     id: record.id,
     name: record.name,
@@ -54,11 +55,12 @@ function toSession(deps: Deps, record: SessionRecord, turns: Turn[], checkpoints
     phase: record.phase,
     generation: record.generation,
     turns,
-    checkpoints,
+    checkpoints: checkpoints.map(toCheckpoint),
     idle_minutes: record.idle_minutes,
     ttl_minutes: record.ttl_minutes,
     expires_at: record.expires_at,
     kept_awake_by: awakeBy(record, deps.clock(), deps.settings),
+    held: heldOf(deps, record, checkpoints),
     activity: record.activity,
     restored_from: record.restored_from,
     leftover_sandbox: record.leftover_sandbox,
@@ -69,6 +71,12 @@ function toSession(deps: Deps, record: SessionRecord, turns: Turn[], checkpoints
     last_active_at: record.last_active_at,
     updated_at: record.updated_at,
   };
+}
+
+function heldOf(deps: Deps, record: SessionRecord, checkpoints: CheckpointRecord[]): Session["held"] {
+  const files = isLive(record.state) && isHolding(deps.settings) ? atRisk(record, checkpoints) : [];
+  if (files.length === 0) return null;
+  return { files: [...files], until: record.idle_minutes === 0 ? null : iso(heldUntil(record, deps.settings)) };
 }
 
 export async function listItem(deps: Deps, record: SessionRecord): Promise<SessionListItem> {

@@ -1,7 +1,7 @@
 /** What is kept of a session in Redis: what users see of it (`Session`, without the lists) and what only Hangar needs. */
 import type { BeginCheckpoint, Checkpoint, Session, Turn } from "@hangar/shared";
 
-export interface SessionRecord extends Omit<Session, "turns" | "checkpoints" | "kept_awake_by"> {
+export interface SessionRecord extends Omit<Session, "turns" | "checkpoints" | "kept_awake_by" | "held"> {
   /** Raised by every change. */
   readonly rev: number;
   /** Of the present sandbox; empty without one. */
@@ -63,6 +63,8 @@ export interface Freeze {
   readonly reason: "suspend" | "destroy";
   readonly push: boolean;
   readonly force: boolean;
+  /** Also when its checkpoint leaves files out. */
+  readonly accept_loss: boolean;
   /** Hangar's own doing (idle, time limit): given up again when it fails and the session is used. */
   readonly auto: boolean;
   /** The checkpoint that the next sandbox goes on from, where it is not what this suspend keeps. */

@@ -3,7 +3,8 @@
  * when force was given; else go back to IDLE and say why. Each step may be repeated by any replica.
  */
 import { CheckpointOutcome, HangarError } from "@hangar/shared";
-import type { SuspendSession } from "@hangar/shared";
+import type { LeftOut, SuspendSession } from "@hangar/shared";
+import { atRisk, heldStatus, heldUntil, isHolding, named, refusedFor } from "./held.ts";
 import { iso, MINUTE, move, WITHOUT_SANDBOX } from "./machine.ts";
 import type { Move } from "./machine.ts";
 import { refuseArchived } from "./open.ts";
@@ -15,8 +16,10 @@ import { update } from "./update.ts";
 /** How long a forced suspend waits for a checkpoint before it goes on without one, ms. */
 const FORCE_WAIT = 30_000;
 
-export async function suspend(deps: Deps, id: string, { push, force }: SuspendSession): Promise<SessionRecord> {
-  return update(deps, id, (record) => {
+export async function suspend(deps: Deps, id: string, input: SuspendSession): Promise<SessionRecord> {
+  const { push, force } = input;
+  const accept_loss = input.accept_loss || force || !isHolding(deps.settings);
+  return update(deps, id, async (record) => {
     refuseArchived(record);
     const now = deps.clock();
     switch (record.state) {
@@ -31,17 +34,33 @@ export async function suspend(deps: Deps, id: string, { push, force }: SuspendSe
           change: {
             set: {
               wanted: "down",
-              freeze: { attempt: 0, reason: "suspend", push, force, auto: false, restore: null, why: null },
+              freeze: {
+                attempt: 0,
+                reason: "suspend",
+                push,
+                force,
+                accept_loss,
+                auto: false,
+                restore: null,
+                why: null,
+              },
             },
             dueBy: now,
           },
         };
       case "SUSPENDING": {
-        const freeze = record.freeze && { ...record.freeze, force: record.freeze.force || force };
+        const freeze = record.freeze && {
+          ...record.freeze,
+          force: record.freeze.force || force,
+          accept_loss: record.freeze.accept_loss || accept_loss,
+        };
         return { guard: {}, change: { set: { wanted: "down", freeze }, dueBy: now } };
       }
-      default:
-        return startSuspend(record, now, { reason: "suspend", push, force, auto: false, why: null });
+      default: {
+        const files = accept_loss ? [] : atRisk(record, await deps.sessions.checkpoints(record.id));
+        if (files.length > 0) throw new HangarError("would_lose", `Not suspended: ${refusedFor(record.name, files)}`);
+        return startSuspend(record, now, { reason: "suspend", push, force, accept_loss, auto: false, why: null });
+      }
     }
   });
 }
@@ -76,7 +95,12 @@ export async function goOnSuspending(deps: Deps, record: SessionRecord): Promise
   if (result === null && waited < limit && !(freeze.force && !record.connected)) return record;
 
   const failure = result === null ? "its checkpoint took too long" : await failureOf(deps, record, result);
-  if (failure === null) return finish(deps, record, freeze.why);
+  if (failure === null) {
+    const files = atRisk(record, await deps.sessions.checkpoints(record.id));
+    if (files.length === 0) return finish(deps, record, freeze.why);
+    if (!freeze.accept_loss) return holdBack(deps, record, files);
+    return finish(deps, record, [freeze.why, `left out and gone: ${named(files)}`].filter(Boolean).join("; "));
+  }
   if (freeze.force) {
     const loss = `Suspended by force without a last checkpoint (${failure}): work since ${await lastKept(deps, record)} is lost`;
     return finish(deps, record, loss);
@@ -139,26 +163,43 @@ const retention = (deps: Deps, now: number): number | null => {
   return days > 0 ? now + days * 1440 * MINUTE : null;
 };
 
+/** Back to IDLE: its checkpoint is committed, but leaves out what nobody has given up. Not tried again by itself. */
+function holdBack(deps: Deps, record: SessionRecord, files: readonly LeftOut[]): Promise<SessionRecord> {
+  const status = record.freeze?.auto
+    ? heldStatus(record.name, files, heldUntil(record, deps.settings))
+    : `Not suspended: ${refusedFor(record.name, files)}`;
+  return backToIdle(deps, record, () => ({ status, set: { wanted: "up", freeze: null } }));
+}
+
 /** Back to IDLE: nothing is destroyed that is not kept. The next try waits longer each time. */
-async function giveUp(deps: Deps, record: SessionRecord, failure: string): Promise<SessionRecord> {
+function giveUp(deps: Deps, record: SessionRecord, failure: string): Promise<SessionRecord> {
+  return backToIdle(deps, record, (present) => {
+    const failures = present.freeze_failures + 1;
+    const notBefore = deps.clock() + Math.min(30_000 * 2 ** (failures - 1), 15 * MINUTE);
+    return {
+      status: `Not suspended, nothing lost: ${failure}. Tried again at ${iso(notBefore)}`,
+      set: {
+        freeze_failures: failures,
+        freeze_not_before: notBefore,
+        ...(present.freeze?.auto && { wanted: "up" }),
+      },
+    };
+  });
+}
+
+async function backToIdle(
+  deps: Deps,
+  record: SessionRecord,
+  to: (present: SessionRecord) => { status: string; set: Partial<SessionRecord> },
+): Promise<SessionRecord> {
   const { sandbox_id: sandbox, generation, nonce } = record;
   if (sandbox !== null) await deps.commands.push(sandbox, thawId(record), { kind: "thaw" });
   return update(deps, record.id, async (present) => {
     if (present.state !== "SUSPENDING" || present.generation !== generation || present.nonce !== nonce) return null;
     const now = deps.clock();
-    const failures = present.freeze_failures + 1;
-    const notBefore = now + Math.min(30_000 * 2 ** (failures - 1), 15 * MINUTE);
+    const { status, set } = to(present);
     const ended: Change =
       present.running_turn === null ? {} : await endRunning(deps, present, "A suspend stopped the turn.");
-    return move(present, "IDLE", now, `Not suspended, nothing lost: ${failure}. Tried again at ${iso(notBefore)}`, {
-      ...ended,
-      set: {
-        ...ended.set,
-        freeze_failures: failures,
-        freeze_not_before: notBefore,
-        ...(present.freeze?.auto && { wanted: "up" }),
-      },
-      dueBy: now,
-    });
+    return move(present, "IDLE", now, status, { ...ended, set: { ...ended.set, ...set }, dueBy: now });
   });
 }

@@ -48,6 +48,7 @@ const session = (over: Partial<Session> = {}): Session => ({
   ttl_minutes: 1440,
   expires_at: null,
   kept_awake_by: [],
+  held: null,
   activity: null,
   restored_from: null,
   leftover_sandbox: null,

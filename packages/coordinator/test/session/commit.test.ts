@@ -23,7 +23,7 @@ afterEach(() => world.close());
 const checkpoints = async () => (await one.sessions.get(OWNER, "fix")).checkpoints;
 
 async function suspend(): Promise<void> {
-  await one.sessions.suspend(OWNER, "fix", { push: false, force: false });
+  await one.sessions.suspend(OWNER, "fix", { push: false, force: false, accept_loss: false });
   await one.loops.runDue();
   await daemon.freeze();
   await one.loops.runDue();

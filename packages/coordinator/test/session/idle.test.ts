@@ -99,19 +99,6 @@ describe("idle", () => {
     expect(await get(id)).toMatchObject({ state: "IDLE", expires_at: null });
   });
 
-  it("waits for files that no checkpoint holds", async () => {
-    const { id, daemon } = await up("fix", { idle_minutes: 10 });
-    await daemon.checkpoint("manual", { leftOut: ["huge.bin"] });
-    world.pass(60);
-    await daemon.heartbeat();
-    await one.loops.runDue();
-    expect(await get(id)).toMatchObject({ state: "IDLE" });
-    world.pass(24 * 60);
-    await daemon.heartbeat();
-    await one.loops.runDue();
-    expect(await get(id)).toMatchObject({ state: "SUSPENDING" });
-  });
-
   it("checkpoints before the time limit takes the sandbox, after a warning", async () => {
     const { id, daemon } = await up("fix", { idle_minutes: 0 });
     await one.sessions.keep(OWNER, "fix", { ttl_minutes: 60 });
@@ -215,7 +202,7 @@ describe("a lost sandbox", () => {
   it("starts no more by itself when it keeps ending before it is ready", async () => {
     const { id, daemon } = await up();
     await daemon.checkpoint("manual");
-    await one.sessions.suspend(OWNER, "fix", { push: false, force: false });
+    await one.sessions.suspend(OWNER, "fix", { push: false, force: false, accept_loss: false });
     await one.loops.runDue();
     await daemon.freeze();
     await one.loops.runDue();

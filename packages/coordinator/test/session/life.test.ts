@@ -197,7 +197,7 @@ describe("turns", () => {
 describe("suspend and open", () => {
   it("destroys the sandbox only when its checkpoint is committed; the next one restores it", async () => {
     const { id, daemon } = await up();
-    await one.sessions.suspend(OWNER, "fix", { push: false, force: false });
+    await one.sessions.suspend(OWNER, "fix", { push: false, force: false, accept_loss: false });
     await one.loops.runDue();
     expect(await get(id)).toMatchObject({ state: "SUSPENDING" });
     expect(world.driver.sandboxes.size).toBe(1);
@@ -219,7 +219,7 @@ describe("suspend and open", () => {
 
   it("goes back to IDLE when nothing could be committed, and tries again later", async () => {
     const { id, daemon } = await up();
-    await one.sessions.suspend(OWNER, "fix", { push: true, force: false });
+    await one.sessions.suspend(OWNER, "fix", { push: true, force: false, accept_loss: false });
     await one.loops.runDue();
     const { id: first, command } = await daemon.command("freeze");
     expect(command).toMatchObject({ reason: "suspend", push: true });
@@ -241,7 +241,7 @@ describe("suspend and open", () => {
 
   it("does not believe a checkpoint that is not committed", async () => {
     const { id, daemon } = await up();
-    await one.sessions.suspend(OWNER, "fix", { push: false, force: false });
+    await one.sessions.suspend(OWNER, "fix", { push: false, force: false, accept_loss: false });
     await one.loops.runDue();
     const { id: command } = await daemon.command("freeze");
     await daemon.answer(command, { outcome: "unchanged", checkpoint: "ckp-0123456789abcdef0" });
@@ -252,7 +252,7 @@ describe("suspend and open", () => {
 
   it("destroys all the same when forced, and names the loss", async () => {
     const { id, daemon } = await up();
-    await one.sessions.suspend(OWNER, "fix", { push: false, force: true });
+    await one.sessions.suspend(OWNER, "fix", { push: false, force: true, accept_loss: false });
     await one.loops.runDue();
     const { id: command } = await daemon.command("freeze");
     await daemon.answer(command, { outcome: "failed", code: "disk_full", error: "the disk is full" });
@@ -266,7 +266,7 @@ describe("suspend and open", () => {
     const { id, daemon } = await up();
     await one.sessions.send(OWNER, "fix", { message: "long" });
     await one.loops.runDue();
-    await one.sessions.suspend(OWNER, "fix", { push: false, force: false });
+    await one.sessions.suspend(OWNER, "fix", { push: false, force: false, accept_loss: false });
     await one.loops.runDue();
     await daemon.freeze();
     await one.loops.runDue();
@@ -284,7 +284,7 @@ describe("suspend and open", () => {
 
   it("starts again for a message that came while it suspended", async () => {
     const { id, daemon } = await up();
-    await one.sessions.suspend(OWNER, "fix", { push: false, force: false });
+    await one.sessions.suspend(OWNER, "fix", { push: false, force: false, accept_loss: false });
     await one.loops.runDue();
     await one.sessions.send(OWNER, "fix", { message: "wait" });
     await daemon.freeze();
@@ -309,7 +309,7 @@ describe("suspend and open", () => {
     expect(await get(id)).toMatchObject({ restored_from: { checkpoint: old } });
 
     // Until something newer is committed, that checkpoint is the one to go on from; then the newest is.
-    await one.sessions.suspend(OWNER, "fix", { push: false, force: false });
+    await one.sessions.suspend(OWNER, "fix", { push: false, force: false, accept_loss: false });
     await one.loops.runDue();
     await next.answer((await next.command("freeze")).id, { outcome: "unchanged", checkpoint: old });
     await one.loops.runDue();

@@ -16,7 +16,7 @@ async function suspended(): Promise<string> {
   const session = await one.sessions.create(OWNER, { name: "fix", repo: "/srv/repo.git" });
   await one.loops.runDue();
   const daemon = await Daemon.ready(world, one, session.sandbox_id!);
-  await one.sessions.suspend(OWNER, "fix", { push: false, force: false });
+  await one.sessions.suspend(OWNER, "fix", { push: false, force: false, accept_loss: false });
   await one.loops.runDue();
   await daemon.freeze();
   await one.loops.runDue();
@@ -60,7 +60,7 @@ describe("suspends", () => {
     const session = await one.sessions.create(OWNER, { name: "fix" });
     await one.loops.runDue();
     const daemon = await Daemon.ready(world, one, session.sandbox_id!);
-    await one.sessions.suspend(OWNER, "fix", { push: false, force: false });
+    await one.sessions.suspend(OWNER, "fix", { push: false, force: false, accept_loss: false });
     await one.loops.runDue();
     const { id } = await daemon.command("freeze");
     // The first replica is gone; the daemon dials the second.
@@ -78,7 +78,7 @@ describe("suspends", () => {
     const session = await one.sessions.create(OWNER, { name: "fix" });
     await one.loops.runDue();
     const daemon = await Daemon.ready(world, one, session.sandbox_id!);
-    await one.sessions.suspend(OWNER, "fix", { push: false, force: false });
+    await one.sessions.suspend(OWNER, "fix", { push: false, force: false, accept_loss: false });
     await one.loops.runDue();
     world.driver.beforeDestroy = never;
     await daemon.freeze();
@@ -97,7 +97,7 @@ describe("suspends", () => {
     const session = await one.sessions.create(OWNER, { name: "fix" });
     await one.loops.runDue();
     const daemon = await Daemon.ready(world, one, session.sandbox_id!);
-    await one.sessions.suspend(OWNER, "fix", { push: false, force: false });
+    await one.sessions.suspend(OWNER, "fix", { push: false, force: false, accept_loss: false });
     await one.loops.runDue();
     await daemon.freeze();
     await world.driver.destroy(daemon.agent.sandbox);
@@ -193,7 +193,7 @@ it("looks again at what something happened to while it was looked at", async () 
     });
   const session = await one.sessions.create(OWNER, { name: "fix" });
   await inCreate;
-  await one.sessions.suspend(OWNER, "fix", { push: false, force: true });
+  await one.sessions.suspend(OWNER, "fix", { push: false, force: true, accept_loss: false });
   // Others are looked at meanwhile.
   world.driver.beforeCreate = () => Promise.resolve();
   await one.sessions.create(OWNER, { name: "other" });

@@ -19,7 +19,7 @@ async function suspended(days: number): Promise<string> {
   await one.loops.runDue();
   const daemon = await Daemon.ready(world, one, session.sandbox_id!);
   await one.loops.runDue();
-  await one.sessions.suspend(OWNER, "fix", { push: false, force: false });
+  await one.sessions.suspend(OWNER, "fix", { push: false, force: false, accept_loss: false });
   await one.loops.runDue();
   await daemon.freeze();
   await one.loops.runDue();
@@ -57,7 +57,7 @@ it("counts from when the session was last suspended", async () => {
   await one.loops.runDue();
   const daemon = await Daemon.ready(world, one, opened.sandbox_id!);
   await one.loops.runDue();
-  await one.sessions.suspend(OWNER, "fix", { push: false, force: false });
+  await one.sessions.suspend(OWNER, "fix", { push: false, force: false, accept_loss: false });
   await one.loops.runDue();
   await daemon.freeze();
   await one.loops.runDue();

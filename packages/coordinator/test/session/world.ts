@@ -329,9 +329,9 @@ export class Daemon {
   }
 
   /** Answers the freeze that waits with a checkpoint of its own. */
-  async freeze(): Promise<string> {
+  async freeze(options: { leftOut?: string[] } = {}): Promise<string> {
     const { id } = await this.command("freeze");
-    const checkpoint = await this.checkpoint("suspend");
+    const checkpoint = await this.checkpoint("suspend", options);
     await this.answer(id, { outcome: "committed", checkpoint });
     return checkpoint;
   }

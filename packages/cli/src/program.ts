@@ -5,6 +5,8 @@ import packageJson from "../package.json" with { type: "json" };
 import { applyEnvironments, listEnvironments, removeEnvironment, showEnvironment } from "./commands/environment.ts";
 import { attach, exec, listSandboxes } from "./commands/sandbox.ts";
 import { listSecrets, removeSecret, setSecret } from "./commands/secret.ts";
+import { examples, json } from "./program-parts.ts";
+import { vault } from "./program-vault.ts";
 import * as session from "./commands/session.ts";
 import { demo } from "./commands/demo.ts";
 import { doctor, down, showStatus, up } from "./commands/up.ts";
@@ -34,6 +36,7 @@ ${EXIT_HELP}`,
     .enablePositionalOptions();
   hangarItself(program, context);
   environments(program.command("env").description("environments: what a session's sandbox is made from"), context);
+  vault(program.command("vault").description("the key that opens every checkpoint: make, back up, rotate it"), context);
   secrets(program.command("secret").description("secrets: kept sealed, given to sandboxes when they start"), context);
   sessions(program.command("session").description("sessions: streams of work that you can come back to"), context);
   sandboxes(program.command("sb").description("sandboxes: where sessions run now"), context);
@@ -297,8 +300,6 @@ function sandboxes(command: Command, context: Context): void {
 
 const waiting = (command: Command, text = "show it until it ends (on a terminal the default)"): Command =>
   command.option("--wait", text).option("--no-wait", "return at once").addOption(json());
-const json = (): Option => new Option("--json", "as JSON on standard output");
-const examples = (...lines: string[]): string => `\nExamples:\n${lines.map((line) => `  ${line}`).join("\n")}\n`;
 
 function all(command: Command): Command[] {
   return [command, ...command.commands.flatMap(all)];

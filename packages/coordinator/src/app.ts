@@ -18,6 +18,7 @@ import { secretRoutes } from "./http/secrets.ts";
 import { sessionRoutes } from "./http/sessions.ts";
 import { statusRoutes, type StatusDeps } from "./http/status.ts";
 import { turnRoutes } from "./http/turns.ts";
+import { vaultRoutes, type VaultDeps } from "./http/vault.ts";
 import { newRequestId } from "./http/upgrades.ts";
 import type { AgentSide, Sessions } from "./session/sessions.ts";
 import type { Log } from "./telemetry.ts";
@@ -27,6 +28,7 @@ export interface AppDeps extends StatusDeps {
   readonly agents: AgentSide;
   readonly environments: Environments;
   readonly secrets: Secrets;
+  readonly vault: VaultDeps;
   readonly checkAdmin: CheckAdmin;
   readonly checkHost: CheckHost;
   /** The volume store's signed URLs, where this replica serves them; it has its own checks and limits. */
@@ -70,6 +72,7 @@ export function createApp(deps: AppDeps): Hono<AppEnv> {
   mount(app, checkpointRoutes(deps.sessions));
   mount(app, environmentRoutes(deps.environments));
   mount(app, secretRoutes(deps.secrets));
+  mount(app, vaultRoutes(deps.vault));
   mount(app, sandboxRoutes(deps.sessions));
   mount(app, agentRoutes(deps.agents));
   mount(app, WEBSOCKETS);

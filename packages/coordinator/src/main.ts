@@ -14,7 +14,7 @@ import { hostCredentials } from "./credentials/git-credential.ts";
 import { createLocalDriver } from "./driver/local.ts";
 import { makeEnvironments } from "./environment/environments.ts";
 import { makeSecrets } from "./environment/secrets.ts";
-import { adminCheck, hostCheck } from "./http/auth.ts";
+import { adminCheck, hostCheck, OWNER } from "./http/auth.ts";
 import { linkRoute } from "./http/link.ts";
 import { problemResponse } from "./http/problem.ts";
 import { closeServer, createServer, listen } from "./http/server.ts";
@@ -24,13 +24,16 @@ import { openStore, volumeRoot } from "./open-store.ts";
 import { connectRedis } from "./redis/connect.ts";
 import { joinReplicas } from "./replica.ts";
 import type { Deps } from "./session/ports.ts";
+import { reseal } from "./session/reseal.ts";
 import { makeAgentSide, makeLoops, makeSessions } from "./session/sessions.ts";
 import { embeddedRedis, portsToTry, prepareDataDir, reachable, tellClients, vaultOf } from "./startup.ts";
 
 import { volumeRoutes } from "./store/volume-http.ts";
 import { createLog, type Log } from "./telemetry.ts";
+import { vaultCommand } from "./vault-command.ts";
 
 async function main(): Promise<void> {
+  if (process.argv[2] === "vault") return await vaultCommand(process.argv[3], configOrExit().data_dir);
   const asked = stopSignal();
   const config = configOrExit();
   const replica = `rep-${randomBytes(4).toString("hex")}`;
@@ -124,6 +127,7 @@ async function start(config: Config, replica: string, log: Log, stack: AsyncDisp
     agents,
     environments: makeEnvironments({ repository: redis.environments, defaults: config }),
     secrets: makeSecrets({ repository: redis.secrets, vault }),
+    vault: { reseal: () => reseal(deps, OWNER) },
     checkAdmin: adminCheck(token),
     checkHost: hostCheck({ host: config.host, advertiseUrl: url }),
     volume: volume && volumeRoutes(volume, (error) => log.error({ error }, "the store failed")),

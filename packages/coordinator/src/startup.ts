@@ -8,7 +8,8 @@ import type { Config } from "./config.ts";
 import { lockDataFolder } from "./embedded/lock.ts";
 import { startRedisServer } from "./embedded/redis-server.ts";
 import type { Log } from "./telemetry.ts";
-import { backUpMessage, openVault, vaultKeyFile } from "./vault/key-file.ts";
+import { openVault } from "./vault/file-vault.ts";
+import { backUpMessage, vaultKeyFile } from "./vault/key-file.ts";
 import type { Vault } from "./vault/vault.ts";
 
 export function prepareDataDir(dataDir: string): string {

@@ -17,6 +17,7 @@
  *   GET    /api/sessions/{id}/events           SSE of SessionEvent; Last-Event-ID resumes; ?from=0 from the start, ?from=<ms since 1970>, ?from=$ (default) new ones
  *   GET    /api/environments  GET|PUT|DELETE /api/environments/{name}      Environment
  *   GET    /api/secrets  PUT /api/secrets/{name} { value }  DELETE /api/secrets/{name}
+ *   POST   /api/vault/reseal                   → Resealed
  *   GET    /api/sandboxes                      → { sandboxes: SandboxInfo[] }
  *   POST   /api/sandboxes/{id or session}/exec ExecRequest → ExecResult
  *   WS     /api/sandboxes/{id or session}/terminal?what=shell&cols=80&rows=24    binary frames both ways; text frames: {"resize":[cols,rows]}
@@ -84,6 +85,17 @@ export type KeepSession = z.infer<typeof KeepSession>;
 /** Go back to an older checkpoint. What is there now is checkpointed first (reason `manual`). */
 export const RestoreSession = z.strictObject({ checkpoint: CheckpointId });
 export type RestoreSession = z.infer<typeof RestoreSession>;
+
+/** What sealing anew after the vault's rotation did: how many of each, and where the older identities are kept now. */
+export const Resealed = z.strictObject({
+  identities: z.number().int().nonnegative(),
+  markers: z.number().int().nonnegative(),
+  secrets: z.number().int().nonnegative(),
+  recipient: z.string(),
+  /** A file beside the key file; none: there were no older identities. */
+  retired: z.string().nullable(),
+});
+export type Resealed = z.infer<typeof Resealed>;
 
 export const ExecRequest = z.strictObject({
   argv: z.array(z.string().max(131_072)).min(1).max(1000),

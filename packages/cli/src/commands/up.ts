@@ -245,7 +245,7 @@ export async function doctor(context: Context): Promise<void> {
   if (missing > 0) throw new ExitWith(1);
 }
 
-function onlyHere({ config }: Context, command: string): void {
+export function onlyHere({ config }: Context, command: string): void {
   if (config.url !== null)
     throw new HangarError(
       "invalid_request",
@@ -254,7 +254,7 @@ function onlyHere({ config }: Context, command: string): void {
 }
 
 /** Beside the bundle, or in the workspaces of a checkout. */
-function coordinator(): string {
+export function coordinator(): string {
   const found = [here("hangar-coordinator.mjs"), here("../../../coordinator/bin/hangar-coordinator.mjs")].find((path) =>
     existsSync(path),
   );

@@ -49,17 +49,13 @@ export async function goOnEnding(deps: Deps, record: SessionRecord): Promise<Ses
   if (archived.state !== "ARCHIVED") return archived;
   await destroySandboxes(deps, archived);
   await deleteObjects(deps, archived.id);
-  return update(deps, record.id, async (present) => {
-    const checkpoints = await deps.sessions.checkpoints(record.id);
-    return {
-      guard: { rev: present.rev },
-      change: {
-        set: { ending: null, leftover_sandbox: null, sandbox_id: null, kept_objects: [], restore_from: null },
-        dropCheckpoints: checkpoints.map(({ id }) => id),
-        due: null,
-      },
-    };
-  });
+  return update(deps, record.id, (present) => ({
+    guard: { rev: present.rev },
+    change: {
+      set: { ending: null, leftover_sandbox: null, sandbox_id: null, kept_objects: [], restore_from: null },
+      due: null,
+    },
+  }));
 }
 
 async function markArchived(deps: Deps, id: string): Promise<SessionRecord> {
@@ -70,7 +66,10 @@ async function markArchived(deps: Deps, id: string): Promise<SessionRecord> {
       (turn) => turn !== null,
     );
     const now = deps.clock();
+    // Off the record in the same step: nobody sees an archived session that can be gone back to. Their objects go next.
+    const checkpoints = await deps.sessions.checkpoints(id);
     return move(record, "ARCHIVED", now, record.status, {
+      dropCheckpoints: checkpoints.map((checkpoint) => checkpoint.id),
       turns: turns.map((turn): TurnRecord => ({ ...turn, state: "cancelled", finished_at: iso(now) })),
       dequeue: queue,
       events: turns.map((turn) => ({ type: "turn_ended" as const, turn: turn.id, state: "cancelled" as const })),

@@ -62,6 +62,23 @@ export async function readMarker(
   );
 }
 
+/** The same marker under the present identity. None: it is. */
+export async function remakeMarker(
+  vault: Vault,
+  bytes: Uint8Array,
+  of: { session: string; checkpoint: string },
+): Promise<Uint8Array | "forged" | null> {
+  const parsed = CommitMarker.safeParse(parseJson(bytes));
+  if (!parsed.success || parsed.data.session !== of.session || parsed.data.checkpoint !== of.checkpoint)
+    return "forged";
+  const { mac, ...unsigned } = parsed.data;
+  if (!vault.verify("marker", canonical(unsigned), mac)) return "forged";
+  const record = await vault.reseal(Buffer.from(unsigned.record, "base64"));
+  if (record === null && vault.isCurrent("marker", canonical(unsigned), mac)) return null;
+  const anew = { ...unsigned, record: record === null ? unsigned.record : Buffer.from(record).toString("base64") };
+  return new TextEncoder().encode(JSON.stringify({ ...anew, mac: vault.mac("marker", canonical(anew)) }));
+}
+
 export async function openKept(vault: Vault, marker: CommitMarker): Promise<KeptRecord> {
   const plain = gunzipSync(await vault.open(new Uint8Array(Buffer.from(marker.record, "base64"))));
   return JSON.parse(plain.toString("utf8")) as KeptRecord;

@@ -83,6 +83,10 @@ export function bucketObjects(bucket: Bucket): Omit<Store, "name" | "signPut" | 
       await mustBe(answer, 200);
     },
 
+    async replace(key, bytes) {
+      await mustBe(await call(objectUrl(bucket, key), { method: "PUT", body: new Uint8Array(bytes) }), 200);
+    },
+
     async *list(prefix) {
       checkPrefix(prefix);
       for (let token: string | null = ""; token !== null;) {

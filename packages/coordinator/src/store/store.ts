@@ -35,6 +35,11 @@ export interface Store {
   read(key: string): Promise<Uint8Array | null>;
   /** Create-only and atomic: whole and durable when it returns, or not there. `object_exists` when it is. */
   create(key: string, bytes: Uint8Array): Promise<void>;
+  /**
+   * Small objects only: another content under a name that is there, in one step, whole and durable when it returns. For what
+   * is sealed anew after the vault's rotation and says the same as before; nothing else is ever changed.
+   */
+  replace(key: string, bytes: Uint8Array): Promise<void>;
   /** Every key under the prefix, in no order. A prefix that is not there gives none. */
   list(prefix: string): AsyncIterable<string>;
   /** Of an object that is not there: no error. */

@@ -6,7 +6,7 @@
  */
 import { createHash, randomBytes } from "node:crypto";
 import { createReadStream, constants as fs, type BigIntStats } from "node:fs";
-import { link, lstat, mkdir, open, opendir, readdir, rmdir, unlink, type FileHandle } from "node:fs/promises";
+import { link, lstat, mkdir, open, opendir, readdir, rename, rmdir, unlink, type FileHandle } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import type { Readable } from "node:stream";
 import { HangarError } from "@hangar/shared";
@@ -123,6 +123,21 @@ export async function openVolumeStore(options: VolumeOptions): Promise<VolumeSto
     async create(key, bytes) {
       const sha256 = createHash("sha256").update(bytes).digest("hex");
       await put({ key, size: bytes.length, sha256 }, once(bytes));
+    },
+
+    async replace(key, bytes) {
+      const path = at(key);
+      await disk("be written", async () => {
+        const temporary = join(root, TEMPORARY, randomBytes(12).toString("hex"));
+        try {
+          const sha256 = createHash("sha256").update(bytes).digest("hex");
+          await write(temporary, { key, size: bytes.length, sha256 }, once(bytes));
+          await rename(temporary, path);
+          await syncFolder(dirname(path));
+        } finally {
+          await unlink(temporary).catch(ignoreMissing);
+        }
+      });
     },
 
     async *list(prefix) {

@@ -37,7 +37,7 @@ import type { Deps } from "../../src/session/ports.ts";
 import { makeAgentSide, makeLoops, makeSessions } from "../../src/session/sessions.ts";
 import { volumeRoutes } from "../../src/store/volume-http.ts";
 import { openVolumeStore } from "../../src/store/volume.ts";
-import { openVault } from "../../src/vault/key-file.ts";
+import { openVault } from "../../src/vault/file-vault.ts";
 import { keptLog, TOKEN } from "./support.ts";
 
 export interface ScriptedHangar {
@@ -106,6 +106,7 @@ export async function startScripted(): Promise<ScriptedHangar> {
     agents,
     environments: makeEnvironments({ repository: redis.environments, defaults: deps.settings }),
     secrets: makeSecrets({ repository: redis.secrets, vault }),
+    vault: { reseal: () => Promise.reject(new Error("not asked here")) },
     checkAdmin: adminCheck(TOKEN),
     checkHost: () => {},
     volume: volumeRoutes(store),

@@ -216,6 +216,7 @@ export function standInApp(over: Partial<AppDeps> = {}): { deps: AppDeps; calls:
     sessions: standInSessions(calls),
     agents: standInAgents(calls),
     ...memory().deps,
+    vault: { reseal: () => Promise.reject(new Error("not asked here")) },
     checkAdmin: adminCheck(TOKEN),
     checkHost: () => {},
     volume: null,

@@ -16,7 +16,7 @@ import { makeAgentSide, makeLoops, makeSessions } from "../../src/session/sessio
 import type { Deps, Settings } from "../../src/session/ports.ts";
 import { checkpointKey } from "../../src/store/store.ts";
 import { openVolumeStore } from "../../src/store/volume.ts";
-import { openVault } from "../../src/vault/key-file.ts";
+import { openVault } from "../../src/vault/file-vault.ts";
 import type { Vault } from "../../src/vault/vault.ts";
 import type { TestRedis } from "../redis/server.ts";
 import { startRedis } from "../redis/server.ts";

@@ -101,6 +101,23 @@ export function storeContract(name: string, open: () => Promise<Opened>, gaps: G
       expect(Buffer.from((await store.read(key)) ?? []).toString()).toBe(winner);
     });
 
+    it.skipIf(gaps.overwrites)("replaces an object in one step: a reader gets one or the other", async () => {
+      const key = keyIn(session(), "commit.json");
+      const texts = ["a", "b"].map((letter) => letter.repeat(200_000));
+      await store.create(key, Buffer.from(texts[0] ?? ""));
+      const seen = new Set<string>();
+      const stop = new AbortController();
+      const reading = (async () => {
+        while (!stop.signal.aborted) seen.add(Buffer.from((await store.read(key)) ?? []).toString());
+      })();
+      for (let i = 1; i < 6; i++) await store.replace(key, Buffer.from(texts[i % 2] ?? ""));
+      stop.abort();
+      await reading;
+      expect([...seen].every((text) => texts.includes(text))).toBe(true);
+      expect(Buffer.from((await store.read(key)) ?? []).toString()).toBe(texts[1]);
+      expect(await store.head(key)).toEqual({ key, size: 200_000, sha256: sha256(Buffer.from(texts[1] ?? "")) });
+    });
+
     it.skipIf(gaps.digestNotSigned)("refuses a body of another digest and keeps nothing", async () => {
       const key = keyIn(session());
       const url = await store.signPut(intentOf(key, Buffer.from("right")), soon());

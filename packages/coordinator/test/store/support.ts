@@ -4,7 +4,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { serve } from "@hono/node-server";
 import { Hono } from "hono";
-import { openVault, vaultKeyFile } from "../../src/vault/key-file.ts";
+import { openVault } from "../../src/vault/file-vault.ts";
+import { vaultKeyFile } from "../../src/vault/key-file.ts";
 import { volumeRoutes } from "../../src/store/volume-http.ts";
 import { openVolumeStore, type VolumeStore } from "../../src/store/volume.ts";
 

@@ -4,7 +4,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterEach, beforeEach, expect, it } from "vitest";
-import { openVault, vaultKeyFile } from "../../src/vault/key-file.ts";
+import { openVault } from "../../src/vault/file-vault.ts";
+import { addKey, vaultKeyFile } from "../../src/vault/key-file.ts";
 
 const run = promisify(execFile);
 let folder: string;
@@ -73,4 +74,41 @@ it("signs the same for the same key and purpose only", async () => {
   expect(vault.verify("marker", "data", mac.slice(0, -1))).toBe(false);
   expect(other.vault.verify("marker", "data", mac)).toBe(false);
   expect(await readFile(file, "utf8")).not.toContain(mac);
+});
+
+it("takes a new key in a rotation and goes on opening and verifying what is older", async () => {
+  const { vault } = await openVault(file);
+  const { vault: replica } = await openVault(file);
+  const sealed = await vault.seal(Buffer.from("old"));
+  const mac = vault.mac("marker", "data");
+  const before = vault.recipient;
+  const { recipient } = await addKey(file);
+
+  // Both see it without being told.
+  expect(Buffer.from(await vault.open(await replica.seal(Buffer.from("new")))).toString()).toBe("new");
+  expect([vault.recipient, replica.recipient, vault.rotated]).toEqual([recipient, recipient, true]);
+  expect(recipient).not.toBe(before);
+  expect(Buffer.from(await vault.open(sealed)).toString()).toBe("old");
+  expect(vault.verify("marker", "data", mac)).toBe(true);
+  expect(vault.isCurrent("marker", "data", mac)).toBe(false);
+  const anew = await vault.reseal(sealed);
+  expect(await vault.reseal(anew!)).toBeNull();
+  expect((await stat(file)).mode & 0o777).toBe(0o600);
+
+  const retired = await vault.retire(new Date("2026-12-01T00:00:00Z"));
+  expect(retired).toMatch(/retired-20261201T000000\.txt$/);
+  expect((await stat(retired!)).mode & 0o777).toBe(0o600);
+  await expect(vault.open(sealed)).rejects.toMatchObject({ code: "checkpoint_invalid" });
+  expect(Buffer.from(await vault.open(anew!)).toString()).toBe("old");
+  expect(vault.verify("marker", "data", mac)).toBe(false);
+  await writeFile(join(folder, "sealed"), sealed);
+  expect((await run("age", ["-d", "-i", retired!, join(folder, "sealed")])).stdout).toBe("old");
+  expect(await vault.retire(new Date())).toBeNull();
+});
+
+it("knows a MAC by a key that another process has just put in", async () => {
+  const { vault } = await openVault(file);
+  await addKey(file);
+  const { vault: other } = await openVault(file);
+  expect(vault.verify("agent-token", "data", other.mac("agent-token", "data"))).toBe(true);
 });

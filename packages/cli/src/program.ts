@@ -6,6 +6,7 @@ import { applyEnvironments, listEnvironments, removeEnvironment, showEnvironment
 import { attach, exec, listSandboxes } from "./commands/sandbox.ts";
 import { listSecrets, removeSecret, setSecret } from "./commands/secret.ts";
 import { examples, json } from "./program-parts.ts";
+import { exportSession, importSession } from "./commands/transfer.ts";
 import { vault } from "./program-vault.ts";
 import * as session from "./commands/session.ts";
 import { demo } from "./commands/demo.ts";
@@ -215,6 +216,25 @@ function sessions(command: Command, context: Context): void {
     .addOption(json())
     .addHelpText("after", examples("hangar session cancel csv-fix"))
     .action((name, turn, options) => session.cancelTurn(context, name, turn, options));
+  command
+    .command("export <name>")
+    .description("a session as a folder, for a Hangar elsewhere; one that is up is checkpointed first")
+    .requiredOption("--out <folder>", "a new folder")
+    .option("--recipient <age1…>", "seal its key to that Hangar's vault (`hangar vault init` there says it)")
+    .addOption(json())
+    .addHelpText("after", examples("hangar session export csv-fix --out csv-fix.hangar"))
+    .action((name, options) => exportSession(context, name, options));
+  command
+    .command("import <folder>")
+    .description("take in a session that was exported: checked first, then suspended here, ready to open")
+    .option("--name <name>", "another name than it had")
+    .option("--repo <url>", "where its repository is from here")
+    .addOption(json())
+    .addHelpText(
+      "after",
+      examples("hangar session import csv-fix.hangar", "hangar session import csv-fix.hangar --name csv-fix-2"),
+    )
+    .action((folder, options) => importSession(context, folder, options));
   waiting(command.command("suspend <name>"), "wait until it is suspended (the default)")
     .description("checkpoint a session and let its sandbox go; a running turn is stopped")
     .option("--push", "push its branch too")

@@ -288,14 +288,14 @@ describe("bad input is one clear line and an exit code", () => {
 
 test("every command has help with an example", async () => {
   const top = await cli.ok("--help");
-  for (const group of [[], ["env"], ["secret"], ["session"], ["sb"]]) {
+  for (const group of [[], ["env"], ["vault"], ["secret"], ["session"], ["sb"]]) {
     const listed = group.length === 0 ? top : await cli.ok(...group, "--help");
     const commands = [...listed.slice(listed.indexOf("Commands:")).matchAll(/^ {2}([a-z]+)\b/gm)].map(
       (found) => found[1] as string,
     );
     expect(commands.length).toBeGreaterThan(2);
     for (const command of commands.filter(
-      (name) => !["help", "env", "secret", "session", "sb", "hangar"].includes(name),
+      (name) => !["help", "env", "vault", "secret", "session", "sb", "hangar"].includes(name),
     )) {
       const help = await cli.ok(...group, command, "--help");
       expect(help).toMatch(/Examples:\n {2}.*hangar /);

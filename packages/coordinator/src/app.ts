@@ -17,6 +17,7 @@ import { sandboxRoutes } from "./http/sandboxes.ts";
 import { secretRoutes } from "./http/secrets.ts";
 import { sessionRoutes } from "./http/sessions.ts";
 import { statusRoutes, type StatusDeps } from "./http/status.ts";
+import { transferRoutes } from "./http/transfer.ts";
 import { turnRoutes } from "./http/turns.ts";
 import { vaultRoutes, type VaultDeps } from "./http/vault.ts";
 import { newRequestId } from "./http/upgrades.ts";
@@ -70,6 +71,7 @@ export function createApp(deps: AppDeps): Hono<AppEnv> {
   mount(app, sessionRoutes(deps.sessions, deps));
   mount(app, turnRoutes(deps.sessions));
   mount(app, checkpointRoutes(deps.sessions));
+  mount(app, transferRoutes(deps.sessions));
   mount(app, environmentRoutes(deps.environments));
   mount(app, secretRoutes(deps.secrets));
   mount(app, vaultRoutes(deps.vault));

@@ -169,7 +169,7 @@ class Daemon {
       onPhase: (phase, detail) => this.#say(phase, detail),
     });
     signal.throwIfAborted();
-    if (booted.parent !== "keep") sandbox.checkpointer.restoredFrom(booted.parent);
+    if (booted.parent !== "keep") sandbox.checkpointer.restoredFrom(boot.baseline ? null : booted.parent);
     if (booted.restored) this.#spool.add(booted.restored);
     this.#say("ready", null);
     markReady({ state: config.state, boot });
@@ -183,7 +183,7 @@ class Daemon {
   /** Checkpoints that nobody asked for. */
   #housekeeping({ checkpointer, freezer }: Sandbox, boot: BootSpec, source: string | null): void {
     if (source === "fresh") void checkpointer.untouched();
-    else if (source !== "checkpoint") void checkpointer.interval();
+    else if (source !== "checkpoint" || boot.baseline) void checkpointer.interval();
     const minutes = boot.settings.checkpoint_minutes;
     if (minutes === 0) return;
     const timer = setInterval(() => {

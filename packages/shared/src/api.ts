@@ -15,6 +15,9 @@
  *   POST   /api/sessions/{id}/restore          RestoreSession → 202 Session
  *   POST   /api/sessions/{id}/turns/{turn}/cancel → 202 Turn
  *   GET    /api/sessions/{id}/events           SSE of SessionEvent; Last-Event-ID resumes; ?from=0 from the start, ?from=<ms since 1970>, ?from=$ (default) new ones
+ *   POST   /api/sessions/{id}/export           ExportRequest → ExportAnswer
+ *   POST   /api/imports                        ImportRequest → 201 ImportAnswer
+ *   POST   /api/imports/{id}                   ImportRequest → Session   its objects are there   DELETE → 204
  *   GET    /api/environments  GET|PUT|DELETE /api/environments/{name}      Environment
  *   GET    /api/secrets  PUT /api/secrets/{name} { value }  DELETE /api/secrets/{name}
  *   POST   /api/vault/reseal                   → Resealed

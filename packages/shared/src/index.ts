@@ -6,3 +6,4 @@ export * from "./error.ts";
 export * from "./ids.ts";
 export * from "./protocol.ts";
 export * from "./session.ts";
+export * from "./transfer.ts";

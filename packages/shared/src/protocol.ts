@@ -248,6 +248,8 @@ export const BootSpec = z.strictObject({
   recipients: z.array(z.string()).min(1),
   /** A leftover folder was put in place: use it when it is sound, instead of a restore. */
   adopt: z.boolean(),
+  /** The next checkpoint refers to no part of an earlier one, and is taken as soon as the workspace is ready. */
+  baseline: z.boolean(),
   /** A git credential helper answers at POST /agent/git-credential. */
   git_credentials: z.boolean(),
   settings: z.strictObject({

@@ -55,6 +55,7 @@ async function spec(deps: Deps, record: SessionRecord): Promise<BootSpec> {
     identity: candidates.length > 0 || record.adopting !== null ? await identityOf(deps, record) : null,
     recipients: [record.recipient, deps.vault.recipient],
     adopt: record.adopting !== null,
+    baseline: record.baseline_due,
     git_credentials:
       settings.git_credentials === "host" && deps.credentials !== null && /^https?:/.test(record.repo ?? ""),
     settings: {
@@ -111,7 +112,7 @@ async function restoreCandidates(deps: Deps, record: SessionRecord): Promise<Res
   return candidates;
 }
 
-async function identityOf(deps: Deps, record: SessionRecord): Promise<string> {
+export async function identityOf(deps: Deps, record: SessionRecord): Promise<string> {
   const sealed = await deps.store.read(identityKey(record.id));
   if (!sealed) {
     throw new HangarError(

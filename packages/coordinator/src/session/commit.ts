@@ -31,7 +31,11 @@ export async function commit(
 
   checkAgainstBegin(begun, input);
   checkReferences(committed, input.parts);
-  await checkObjects(deps, agent.session, begun);
+  await checkObjects(
+    deps,
+    agent.session,
+    begun.objects.map((object) => ({ ...object, checkpoint: id })),
+  );
   const checkpoint = toRecord(deps.clock(), begun, input);
   await writeMarker(deps, record, checkpoint);
   const published = await deps.sessions.change(
@@ -51,7 +55,7 @@ export const publication = (checkpoint: CheckpointRecord): Change => ({
   checkpoints: [checkpoint],
   endBegin: checkpoint.id,
   // From here on the newest checkpoint is the one to go on from.
-  set: { restore_from: null },
+  set: { restore_from: null, baseline_due: false },
   events: [
     {
       type: "checkpoint",
@@ -100,10 +104,15 @@ function checkReferences(committed: readonly CheckpointRecord[], parts: readonly
 
 const AT_ONCE = 8;
 
-async function checkObjects(deps: Deps, session: string, { checkpoint, objects }: BeginRecord): Promise<void> {
+/** Each object is in the store with the size and the digest that were announced. `checkpoint_invalid`, `digest_mismatch`. */
+export async function checkObjects(
+  deps: Pick<Deps, "store">,
+  session: string,
+  objects: readonly { checkpoint: string; file: string; size: number; sha256: string }[],
+): Promise<void> {
   for (let i = 0; i < objects.length; i += AT_ONCE) {
     await Promise.all(
-      objects.slice(i, i + AT_ONCE).map(async ({ file, size, sha256 }) => {
+      objects.slice(i, i + AT_ONCE).map(async ({ checkpoint, file, size, sha256 }) => {
         const found = await deps.store.head(checkpointKey(session, checkpoint, file));
         if (!found) throw new HangarError("checkpoint_invalid", `${file} is not in the store: upload it first`);
         if (found.size !== size || found.sha256 !== sha256) {
@@ -135,9 +144,9 @@ function toRecord(now: number, begun: BeginRecord, input: CommitCheckpoint): Che
 }
 
 /** Create-only: a marker that is there is this commit's own from a try before, or the commit is refused. */
-async function writeMarker(deps: Deps, record: SessionRecord, checkpoint: CheckpointRecord): Promise<void> {
-  const kept = await keep(deps, record, checkpoint);
-  const marker = await makeMarker(deps.vault, { session: record.id, nonce: record.nonce, checkpoint, kept });
+export async function writeMarker(deps: Deps, record: SessionRecord, checkpoint: CheckpointRecord): Promise<void> {
+  const of = { session: record.id, nonce: record.nonce, checkpoint };
+  const marker = await makeMarker(deps.vault, { ...of, kept: await kept(deps, record, checkpoint) });
   try {
     await deps.store.create(markerKey(record.id, checkpoint.id), marker);
   } catch (error) {
@@ -151,7 +160,7 @@ const KEPT_TURNS = 50;
 const KEPT_TEXT = 2000;
 
 /** Bounded, so that the marker stays small whatever the session has seen. */
-async function keep(deps: Deps, record: SessionRecord, checkpoint: CheckpointRecord): Promise<KeptRecord> {
+export async function kept(deps: Deps, record: SessionRecord, checkpoint: CheckpointRecord): Promise<KeptRecord> {
   const environment = await deps.environments.get(record.owner, record.environment);
   const { created_at: _c, updated_at: _u, sessions: _s, ...document } = environment ?? {};
   const { parts: _, ...rest } = checkpoint;

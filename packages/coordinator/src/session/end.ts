@@ -40,6 +40,7 @@ export async function remove(deps: Deps, id: string, { force }: { force: boolean
 
 /** One step further; none when the session is gone. */
 export async function goOnEnding(deps: Deps, record: SessionRecord): Promise<SessionRecord | null> {
+  if (record.importing_until > deps.clock()) return record;
   if (record.ending === "remove") {
     await finishRemove(deps, record);
     return null;

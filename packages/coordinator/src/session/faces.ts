@@ -13,9 +13,13 @@ import type {
   DownloadRequest,
   ExecRequest,
   ExecResult,
+  ExportAnswer,
+  ExportRequest,
   FromAgent,
   GitCredentialAnswer,
   GitCredentialRequest,
+  ImportAnswer,
+  ImportRequest,
   KeepSession,
   NewSession,
   OpenSession,
@@ -68,6 +72,14 @@ export interface Sessions {
     input: { what: "shell" | "harness"; cols: number; rows: number; url: string },
     signal?: AbortSignal,
   ): Promise<void>;
+  /** What another installation goes on from. A session that is up is checkpointed first. `wrong_state`, `checkpoint_failed`. */
+  export(owner: string, ref: string, request: ExportRequest): Promise<ExportAnswer>;
+  /** Registers an exported session and says where its objects go; it is there once it is committed. `name_taken`. */
+  beginImport(owner: string, input: ImportRequest): Promise<ImportAnswer>;
+  /** Every object is there: checked, then published. Idempotent. `digest_mismatch`, `checkpoint_invalid`. */
+  commitImport(owner: string, id: string, input: ImportRequest): Promise<Session>;
+  /** Leaves nothing of an import that is not committed. */
+  cancelImport(owner: string, id: string): Promise<void>;
   /** Something used the sandbox: it stays awake for a while. */
   touch(owner: string, ref: string): Promise<void>;
   /** For `status`: how many sessions are in each state. */

@@ -162,7 +162,7 @@ async function lostNow(deps: Deps, record: SessionRecord, reachableSince: number
 function nextLook(deps: Deps, record: SessionRecord): number | null {
   const now = deps.clock();
   const pass = (deps.settings.idle_pass_seconds ?? 60) * 1000;
-  if (record.ending !== null) return now + Math.min(pass, 5000);
+  if (record.ending !== null) return Math.max(now + Math.min(pass, 5000), record.importing_until);
   switch (record.state) {
     case "STARTING":
       return now + Math.min(pass, 5000);

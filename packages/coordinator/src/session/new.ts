@@ -172,6 +172,8 @@ export const EMPTY_RECORD = {
   kept_objects: [],
   notes: [],
   handoff_due: false,
+  baseline_due: false,
+  importing_until: 0,
   last_summary: null,
   usage: null,
 } as const satisfies Partial<SessionRecord>;

@@ -43,6 +43,10 @@ export interface SessionRecord extends Omit<Session, "turns" | "checkpoints" | "
   readonly handoff_due: boolean;
   /** The session's age recipient; its identity lies sealed in the store. */
   readonly recipient: string;
+  /** Its checkpoints are another's so far: the next one is whole by itself. */
+  readonly baseline_due: boolean;
+  /** It is being imported, and removed when it is not committed by then, ms since 1970; 0: it is there. */
+  readonly importing_until: number;
   /** The environment was made on the spot for this session and goes with it. */
   readonly own_environment: boolean;
 }

@@ -2,6 +2,8 @@
 import { SessionState } from "@hangar/shared";
 import { checkpointNow, restore } from "./checkpoint.ts";
 import { archive, remove } from "./end.ts";
+import { exportSession } from "./export.ts";
+import { beginImport, cancelImport, commitImport } from "./import.ts";
 import { keep } from "./keep.ts";
 import type { Sessions } from "./faces.ts";
 import { find, listItem, sandboxInfo, show, toCheckpoint, toTurn } from "./lookup.ts";
@@ -55,12 +57,16 @@ export function makeSessions(deps: Deps): Sessions {
     },
     exec: async (owner, ref, input, signal) => exec(deps, await find(deps, owner, ref), input, signal),
     openTerminal: async (owner, ref, input, signal) => openTerminal(deps, await find(deps, owner, ref), input, signal),
+    export: async (owner, ref, request) => exportSession(deps, await find(deps, owner, ref), request),
+    beginImport: (owner, input) => beginImport(deps, owner, input),
+    commitImport: async (owner, id, input) => show(deps, await commitImport(deps, owner, id, input)),
+    cancelImport: (owner, id) => cancelImport(deps, owner, id),
     touch: async (owner, ref) => touch(deps, await find(deps, owner, ref)),
     async countByState() {
       const counts = Object.fromEntries(SessionState.options.map((state) => [state, 0]));
       for (const id of await deps.sessions.ids()) {
         const record = await deps.sessions.get(id);
-        if (record) counts[record.state] = (counts[record.state] ?? 0) + 1;
+        if (record && record.importing_until === 0) counts[record.state] = (counts[record.state] ?? 0) + 1;
       }
       return counts as Record<SessionState, number>;
     },

@@ -79,9 +79,17 @@ class FileVault implements Vault {
 
   async seal(plain: Uint8Array): Promise<Uint8Array> {
     await this.refresh();
+    return await this.sealTo(this.recipient, plain);
+  }
+
+  async sealTo(recipient: string, plain: Uint8Array): Promise<Uint8Array> {
     const encrypter = new Encrypter();
-    encrypter.addRecipient(this.recipient);
+    encrypter.addRecipient(recipient);
     return await encrypter.encrypt(plain);
+  }
+
+  recipientOf(identity: string): Promise<string> {
+    return identityToRecipient(identity);
   }
 
   async open(sealed: Uint8Array): Promise<Uint8Array> {

@@ -9,6 +9,10 @@ export interface Vault {
   readonly rotated: boolean;
   /** Seal a small value to the vault: armoured-free age bytes. */
   seal(plain: Uint8Array): Promise<Uint8Array>;
+  /** Seal a small value to somebody else, `age1…`. Throws where that is no recipient. */
+  sealTo(recipient: string, plain: Uint8Array): Promise<Uint8Array>;
+  /** The public half of an identity. Throws where that is none. */
+  recipientOf(identity: string): Promise<string>;
   /** HangarError `checkpoint_invalid` when it is not sealed to this vault or damaged. */
   open(sealed: Uint8Array): Promise<Uint8Array>;
   /** The same value sealed to the present identity; none: it is. `checkpoint_invalid` as `open`. */

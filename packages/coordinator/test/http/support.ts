@@ -116,6 +116,10 @@ export function standInSessions(calls: Calls, over: Partial<Sessions> = {}): Ses
     exec: async (_, ref, input) =>
       called("exec", [ref, input], { exit_code: 0, stdout: "", stderr: "", truncated: false, timed_out: false }),
     openTerminal: (_, ref, input) => called("openTerminal", [ref, input], undefined),
+    export: () => Promise.reject(new Error("not asked here")),
+    beginImport: () => Promise.reject(new Error("not asked here")),
+    commitImport: () => Promise.reject(new Error("not asked here")),
+    cancelImport: () => Promise.reject(new Error("not asked here")),
     touch: (_, ref) => called("touch", [ref], undefined),
     countByState: () => Promise.reject(new Error("not asked here")),
     ...over,

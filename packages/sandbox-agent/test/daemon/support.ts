@@ -170,6 +170,7 @@ export async function stage(change: Partial<BootSpec> = {}): Promise<Stage> {
     identity: null,
     recipients: [await identityToRecipient(identity)],
     adopt: false,
+    baseline: false,
     git_credentials: false,
     settings: { checkpoint_minutes: 0, max_untracked_bytes: 50 * 1024 * 1024, max_part_bytes: 100 * 1024 * 1024 },
     ...change,

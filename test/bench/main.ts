@@ -8,6 +8,7 @@ import { cpus, tmpdir, totalmem } from "node:os";
 import { join } from "node:path";
 import { engineRows } from "./engine.ts";
 import { idleRows, openRows } from "./live.ts";
+import { peerRows } from "./peers.ts";
 import type { Row } from "./row.ts";
 import { makeWorkload, type Size, SHAPES } from "./workload.ts";
 
@@ -19,6 +20,7 @@ for (const size of sizes.length > 0 ? sizes : (["S"] as const)) {
     console.error(`workload ${size} …`);
     const workload = makeWorkload(join(dir, "workload"), size);
     rows.push(...(await engineRows(size, workload, join(dir, "scratch"))));
+    rows.push(...(await peerRows(size, workload, join(dir, "peers"))));
     if (size === "S") rows.push(...(await openRows(size, workload)));
   } finally {
     await rm(dir, { recursive: true, force: true });

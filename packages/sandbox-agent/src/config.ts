@@ -1,6 +1,6 @@
 /** What a driver starts the daemon with, and the only place that reads the daemon's environment. */
 import { basename, isAbsolute } from "node:path";
-import { AGENT_ENV, HangarError, SandboxId } from "@hangar/shared";
+import { AGENT_ENV, AGENT_MALLOC, HangarError, SandboxId } from "@hangar/shared";
 
 export interface Config {
   /** Base URLs of coordinator replicas, `http://host:port`, without a slash at the end. At least one. */
@@ -39,7 +39,15 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
 }
 
 function inherited(env: NodeJS.ProcessEnv, sandbox: string): Record<string, string> {
-  const own = new Set<string>([...Object.values(AGENT_ENV), "NODE_OPTIONS", "TMUX", "TMUX_PANE", "OLDPWD", "PWD"]);
+  const own = new Set<string>([
+    ...Object.values(AGENT_ENV),
+    ...Object.keys(AGENT_MALLOC),
+    "NODE_OPTIONS",
+    "TMUX",
+    "TMUX_PANE",
+    "OLDPWD",
+    "PWD",
+  ]);
   const base: Record<string, string> = {};
   for (const [name, value] of Object.entries(env)) if (value !== undefined && !own.has(name)) base[name] = value;
   base["PATH"] ??= "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

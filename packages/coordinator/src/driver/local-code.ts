@@ -4,7 +4,7 @@
  */
 import { execFile } from "node:child_process";
 import { mkdirSync } from "node:fs";
-import { AGENT_ENV } from "@hangar/shared";
+import { AGENT_ENV, AGENT_NODE_FLAGS } from "@hangar/shared";
 import type { HostEnvironment } from "./local-env.ts";
 
 export interface Code {
@@ -18,7 +18,8 @@ export function warmCode(agent: string, folder: string, env: HostEnvironment): C
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const child = execFile(
     process.execPath,
-    [agent, "warm"],
+    // Code compiled under other flags is not taken.
+    [...AGENT_NODE_FLAGS, agent, "warm"],
     { env: { PATH: env["PATH"] ?? "", [AGENT_ENV.code]: folder }, timeout: 60_000 },
     () => undefined,
   );

@@ -8,7 +8,7 @@
 import { existsSync, mkdirSync, readdirSync, renameSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { AGENT_ENV, ERRORS, HangarError } from "@hangar/shared";
+import { AGENT_ENV, AGENT_MALLOC, AGENT_NODE_FLAGS, ERRORS, HangarError } from "@hangar/shared";
 import { lockWithin } from "../embedded/lock.ts";
 import { gone, signal } from "../embedded/process.ts";
 import { findProgram, howToInstall } from "../embedded/redis-server.ts";
@@ -184,7 +184,7 @@ export async function createLocalDriver(given: LocalDriverOptions): Promise<Driv
   }
 
   function command(spec: SandboxSpec, folder: string): Parameters<typeof start>[1] {
-    const argv = [process.execPath, agent, "run"];
+    const argv = [process.execPath, ...AGENT_NODE_FLAGS, agent, "run"];
     const offered = isSshRemote(spec.remote) ? (options.env["SSH_AUTH_SOCK"] ?? null) : null;
     const sshAgent = offered !== null && existsSync(offered) ? offered : null;
     if (binary === null) {
@@ -196,6 +196,7 @@ export async function createLocalDriver(given: LocalDriverOptions): Promise<Driv
       };
       const env = {
         ...sandboxEnvironment(options.env, paths, spec.env, sshAgent),
+        ...AGENT_MALLOC,
         [AGENT_ENV.code]: code.folder,
         [MARK]: folder,
       };
@@ -221,6 +222,7 @@ export async function createLocalDriver(given: LocalDriverOptions): Promise<Driv
       argv,
       env: {
         ...sandboxEnvironment(options.env, INNER, spec.env, sshAgent === null ? null : INNER_SSH_AGENT),
+        ...AGENT_MALLOC,
         [AGENT_ENV.code]: INNER_CODE,
         [MARK]: folder,
       },

@@ -92,8 +92,10 @@ const folderOf = (driver: Driver, id: string): string =>
 async function run(driver: Driver, one: SandboxSpec): Promise<string> {
   await driver.create(one);
   const folder = folderOf(driver, one.id);
-  await vi.waitUntil(() => existsSync(join(folder, "state/done")), { timeout: 30_000, interval: 10 });
-  expect(readFileSync(join(folder, "state/done"), "utf8")).toBe("run");
+  const done = (): string =>
+    existsSync(join(folder, "state/done")) ? readFileSync(join(folder, "state/done"), "utf8") : "";
+  await vi.waitUntil(() => done() !== "", { timeout: 30_000, interval: 10 });
+  expect(done()).toBe("run");
   return readFileSync(join(folder, "state/out"), "utf8");
 }
 

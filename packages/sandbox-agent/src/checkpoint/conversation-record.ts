@@ -23,6 +23,12 @@ export type RecordedSegment = z.infer<typeof RecordedSegment>;
 /** A file's bytes are hashed in pieces of this size, so that what is appended costs what it is. */
 export const PIECE = 4 * 1024 * 1024;
 
+/** Digests in hex; in JSON one text of 43 base64url characters each, since long conversations have many. */
+const Digests = z.codec(z.string().regex(/^(?:[A-Za-z0-9_-]{43})*$/), z.array(Sha256), {
+  decode: (text) => (text.match(/.{43}/g) ?? []).map((one) => Buffer.from(one, "base64url").toString("hex")),
+  encode: (digests) => digests.map((digest) => Buffer.from(digest, "hex").toString("base64url")).join(""),
+});
+
 export const RecordedFile = z.strictObject({
   path: z.string().min(1),
   kind: z.enum(["file", "symlink"]),
@@ -32,7 +38,7 @@ export const RecordedFile = z.strictObject({
   /** None: the file was being written, and must be looked at again. */
   stamp: z.string().nullable(),
   /** SHA-256 of each `PIECE` of the file's bytes, the last one shorter; whatever the segments are. */
-  pieces: z.array(Sha256),
+  pieces: Digests,
   /** In order and without a gap; one at least, be it empty. */
   segments: z.array(RecordedSegment).min(1),
 });

@@ -25,6 +25,8 @@ import { decodePath, encodePath, piecesOf, type ConversationRecord, type Recorde
 export interface RestoreConversationOptions {
   /** The plain bytes of a part's archive. Called for each of `record.parts`, in order. */
   readonly open: (part: string) => Promise<Readable>;
+  /** Files go to their places when this is done; where it fails, none does, and its error is thrown. */
+  readonly placeAfter?: Promise<unknown>;
   readonly signal?: AbortSignal;
 }
 
@@ -47,6 +49,7 @@ export async function restoreConversations(
   try {
     for (const part of record.parts) await unpack(stage, record, part, options);
     for (const file of record.files) await checkFile(stage, file);
+    await options.placeAfter;
     dropDerived(home);
     return { paths: record.files.map((file) => place(home, stage, file)) };
   } finally {

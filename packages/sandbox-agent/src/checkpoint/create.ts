@@ -13,14 +13,14 @@ import { encodeDocument } from "./document.ts";
 import { fingerprintOf, lookAtConversations } from "./fingerprint.ts";
 import { withoutCredentials } from "./git-config.ts";
 import type { Memory } from "./memory.ts";
-import { type Meta, META_FILE, META_VERSION, type MetaObject } from "./meta.ts";
+import { serializeMeta, type Meta, META_FILE, META_VERSION, type MetaObject } from "./meta.ts";
 import { notKept } from "./not-kept.ts";
 import { askRemote, type ObjectsPlan, planObjects, type RemoteTips } from "./objects.ts";
 import { type HeldBundles, type HeldChannel, noChannel, type ParentState } from "./parent.ts";
 import { nextName, PartWriter } from "./parts.ts";
 import { bytesOf, lstatRaw, type Raw, rawFrom, toText } from "./raw.ts";
 import { Restless, rootOf } from "./restless.ts";
-import { makePatch, makeReview } from "./review.ts";
+import { keptPatch, makePatch, makeReview } from "./review.ts";
 import { memoryOf, type Scan, scanWorkspace } from "./scan.ts";
 import type { TreeScan } from "./scan-tree.ts";
 import { type Channel, CHANNELS, type WorkspaceState } from "./state.ts";
@@ -226,7 +226,7 @@ class Attempt {
       const whole = async (): Promise<Awaited<ReturnType<typeof writeWhole>>> =>
         writeWhole(writer, parent, {
           "git-state": { extension: ".tar.zst", entries: document },
-          "wip.patch": { extension: "", bytes: patch.patch },
+          "wip.patch": { extension: "", bytes: keptPatch(patch.patch) },
           "review.json": {
             extension: "",
             bytes: await makeReview(scan, base, patch.patch, this.#memory, options.signal),
@@ -350,7 +350,7 @@ class Attempt {
       warnings: warnings.map((text) => text.slice(0, 2000)).slice(0, 200),
     };
     const metaWriter = new PartWriter(options.out, options.recipients, options.signal);
-    const metaPart = await metaWriter.bytes(META_FILE, "", Buffer.from(`${JSON.stringify(meta, null, 1)}\n`), false);
+    const metaPart = await metaWriter.bytes(META_FILE, "", serializeMeta(meta), false);
     const metaObject: MetaObject = { file: metaPart.file, size: metaPart.size, sha256: metaPart.sha256 };
     const next: ParentState = { meta, ...made.next };
     this.#memory.conversations = look.record;

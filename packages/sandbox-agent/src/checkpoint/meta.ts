@@ -58,6 +58,9 @@ export const Meta = z.strictObject({
 });
 export type Meta = z.infer<typeof Meta>;
 
+/** JSON with a line a value, so that it can be read and taken apart by hand. */
+export const serializeMeta = (meta: Meta): Buffer => Buffer.from(`${JSON.stringify(z.encode(Meta, meta), null, 1)}\n`);
+
 /** The meta object as stored. */
 export const MetaObject = z.strictObject({ file: PartFile, size: z.number().int().nonnegative(), sha256: Sha256 });
 export type MetaObject = z.infer<typeof MetaObject>;

@@ -58,7 +58,7 @@ const Stored = z.strictObject({
 
 /** For a file of the caller's: it holds no content, but names. */
 export function serializeParent(parent: ParentState): Uint8Array {
-  const stored: z.input<typeof Stored> = {
+  const stored: z.output<typeof Stored> = {
     version: VERSION,
     meta: parent.meta,
     channels: CHANNELS.map((name) => {
@@ -85,7 +85,7 @@ export function serializeParent(parent: ParentState): Uint8Array {
     })),
     whole: { ...parent.whole },
   };
-  return Buffer.from(JSON.stringify(stored));
+  return Buffer.from(JSON.stringify(z.encode(Stored, stored)));
 }
 
 /** None: of another version, or damaged; the next checkpoint is then made whole. */

@@ -1,5 +1,5 @@
 /** Makes a working tree's files and index those of a checkpoint, once its repository is and the carried files are in place. */
-import { chmodSync, lstatSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, copyFileSync, lstatSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { setImmediate as breathe, setTimeout as sleep } from "node:timers/promises";
 import { HangarError } from "@hangar/shared";
 import { OFF, userEnv, findGitDirs, git, makeScratch, type Scratch } from "./git.ts";
@@ -28,15 +28,12 @@ const GITLINK = 0o160000;
 
 export async function restoreWorktree(ws: Workspace, target: Target, input: WorktreeInput): Promise<void> {
   const { dirs, tree } = target;
-  const scratch = makeScratch({
-    dir: `${input.scratch}/tree-${target.tree.root}-${bytesOf(tree.path).toString("hex").slice(0, 100)}`,
-    home: ws.home,
-    objectFormat: tree.objectFormat,
-    objects: [`${dirs.commonDir}/objects`],
-    excludeFile: `${dirs.commonDir}/info/exclude`,
-  });
-  const entries = await indexEntries(target, scratch, input.signal);
+  const scratch = scratchOf(ws, target, input);
+  const listing = indexEntries(target, scratch, input.signal);
+  listing.catch(() => {});
+  // Read while git lists.
   const old = oldIndex(target);
+  const entries = await listing;
   const work = sortOut(target, input, entries, old);
   for (const path of work.remove) {
     const there = lstatRaw(`${dirs.worktree}/${path}`);
@@ -45,12 +42,20 @@ export async function restoreWorktree(ws: Workspace, target: Target, input: Work
   await checkOut(scratch, target, entries, work.write, input.signal);
   await smudge(ws, target, scratch, entries, work.smudge, input);
   for (const path of work.folders) makeFolder(dirs.worktree, path);
-  await sweep(scratch, target, entries, input);
-  setModes(target, work.clean);
+  setModes(target, work);
   // Git, and the next look, take a file for unread that changed in the same moment as the index.
   if (tree.filtered.length > 0) await sleep(100);
-  writeNewIndex(target, entries, work.clean, old);
+  writeNewIndex(target, entries, work, old);
 }
+
+const scratchOf = (ws: Workspace, { dirs, tree }: Target, input: WorktreeInput): Scratch =>
+  makeScratch({
+    dir: `${input.scratch}/tree-${tree.root}-${bytesOf(tree.path).toString("hex").slice(0, 100)}`,
+    home: ws.home,
+    objectFormat: tree.objectFormat,
+    objects: [`${dirs.commonDir}/objects`],
+    excludeFile: `${dirs.commonDir}/info/exclude`,
+  });
 
 // ---- the index -----------------------------------------------------------------------------------------------------
 
@@ -128,6 +133,8 @@ function oldIndex({ dirs, tree }: Target): OldIndex {
 interface Work {
   /** Tracked files whose bytes are the blob's, or a filter's; with what is on the disk already. */
   readonly clean: IndexEntry[];
+  /** Of those, what is on the disk and stays as it is: as the clone's index noted it, and its permissions. */
+  readonly asCloned: Map<Raw, { readonly noted: IndexEntry; readonly mode: number }>;
   readonly write: Raw[];
   readonly smudge: Raw[];
   readonly remove: Set<Raw>;
@@ -136,7 +143,14 @@ interface Work {
 }
 
 function sortOut({ dirs, tree }: Target, input: WorktreeInput, entries: readonly IndexEntry[], old: OldIndex): Work {
-  const work: Work = { clean: [], write: [], smudge: [], remove: new Set(tree.deleted), folders: [] };
+  const work: Work = {
+    clean: [],
+    asCloned: new Map(),
+    write: [],
+    smudge: [],
+    remove: new Set(tree.deleted),
+    folders: [],
+  };
   const deleted = new Set(tree.deleted);
   const filtered = new Set(tree.filtered.map(([path]) => path));
   const folders = new RealFolders(dirs.worktree);
@@ -158,12 +172,14 @@ function sortOut({ dirs, tree }: Target, input: WorktreeInput, entries: readonly
     work.clean.push(entry);
     const before = old.entries.get(path);
     const stat = folders.real(parentRaw(path)) ? lstatRaw(`${dirs.worktree}/${path}`) : undefined;
-    const good =
+    if (
       before?.oid === entry.oid &&
       before.mode === entry.mode &&
       stat !== undefined &&
-      looksUnchanged(before, stat, old.mtimeMs);
-    if (!good) (filtered.has(path) ? work.smudge : work.write).push(path);
+      looksUnchanged(before, stat, old.mtimeMs)
+    )
+      work.asCloned.set(path, { noted: before, mode: stat.mode & 0o7777 });
+    else (filtered.has(path) ? work.smudge : work.write).push(path);
   }
   for (const path of old.entries.keys())
     if (!tracked.has(path) && !input.carried.has(path) && !input.untracked.has(path) && !isNested(path, input.nested))
@@ -239,16 +255,13 @@ async function smudge(
   });
 }
 
-/** Removes what is untracked and not in the checkpoint: leftovers of set-up. */
-async function sweep(
-  scratch: Scratch,
-  target: Target,
-  entries: readonly IndexEntry[],
-  input: WorktreeInput,
-): Promise<void> {
+/** Removes what is untracked and not in the checkpoint: leftovers of set-up. True: there were some. */
+export async function sweepWorktree(ws: Workspace, target: Target, input: WorktreeInput): Promise<boolean> {
   const { dirs } = target;
+  const scratch = scratchOf(ws, target, input);
   const index = `${scratch.dir}/sweep-index`;
-  writeFileSync(fsPath(index), writeIndex([...entries], target.tree.objectFormat));
+  copyFileSync(fsPath(`${dirs.gitDir}/index`), fsPath(index));
+  let found = false;
   const output = await git(["ls-files", "-z", "--others", "--exclude-standard"], {
     env: { ...scratch.env, GIT_WORK_TREE: stringPath(dirs.worktree), GIT_INDEX_FILE: stringPath(index) },
     cwd: dirs.worktree,
@@ -259,14 +272,19 @@ async function sweep(
     if (input.nested.has(path) || isNested(path, input.nested)) continue;
     if (input.carried.has(path) || input.untracked.has(path)) continue;
     removeSafely(dirs.worktree, path);
+    found = true;
   }
+  return found;
 }
 
-function setModes({ dirs, tree }: Target, clean: readonly IndexEntry[]): void {
+function setModes({ dirs, tree }: Target, { clean, asCloned }: Work): void {
   const odd = new Map(tree.modes);
   for (const { path, mode } of clean) {
     if ((mode & 0o170000) !== 0o100000) continue;
     const want = odd.get(path) ?? tree.usualModes[(mode & 0o100) === 0 ? 0 : 1];
+    if (asCloned.get(path)?.mode === want) continue;
+    // Its times change with its permissions.
+    asCloned.delete(path);
     const at = fsPath(`${dirs.worktree}/${path}`);
     const stat = lstatSync(at, { throwIfNoEntry: false });
     if (stat?.isFile() && (stat.mode & 0o7777) !== want) chmodSync(at, want);
@@ -274,10 +292,16 @@ function setModes({ dirs, tree }: Target, clean: readonly IndexEntry[]): void {
 }
 
 /** With the times of the files that are the blobs, so that git need not read them again. */
-function writeNewIndex(target: Target, entries: IndexEntry[], clean: readonly IndexEntry[], old: OldIndex): void {
+function writeNewIndex(target: Target, entries: IndexEntry[], { clean, asCloned }: Work, old: OldIndex): void {
   const { dirs, tree } = target;
   const filtered = new Set(tree.filtered.map(([path]) => path));
   for (const entry of clean) {
+    const cloned = asCloned.get(entry.path);
+    if (cloned) {
+      const { ctime, mtime, dev, ino, uid, gid, size } = cloned.noted;
+      Object.assign(entry, { ctime, mtime, dev, ino, uid, gid, size });
+      continue;
+    }
     const stat = lstatSync(fsPath(`${dirs.worktree}/${entry.path}`), { bigint: true, throwIfNoEntry: false });
     if (!stat) continue;
     const before = old.entries.get(entry.path);

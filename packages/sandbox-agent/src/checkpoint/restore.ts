@@ -13,7 +13,7 @@ import { type Meta, parseMeta } from "./meta.ts";
 import type { ParentState } from "./parent.ts";
 import { fsPath, type Raw, rawFrom, rawOf, stringPath, toText, lstatRaw } from "./raw.ts";
 import { restoreRepository, type Target } from "./restore-repository.ts";
-import { fixRawBytes, restoreWorktree } from "./restore-tree.ts";
+import { fixRawBytes, restoreWorktree, sweepWorktree, type WorktreeInput } from "./restore-tree.ts";
 import { type Scan, scanWorkspace, writeLost } from "./scan.ts";
 import { Spool, openMeta } from "./spool.ts";
 import {
@@ -89,30 +89,21 @@ class Restore {
     if (!force) await refuseWork(this.#ws, dirs, signal);
     const trees = this.#placeable(document, roots);
 
-    const targets = await this.#time("git", () => this.#repositories(spool, document, dirs, roots, trees));
-    const carried = await this.#time("files", () => this.#files(spool, document, roots, trees));
-    await this.#time("checkout", async () => {
-      for (const [n, target] of targets) {
-        const tree = document.trees[n];
-        if (!tree || !target) continue;
-        await restoreWorktree(this.#ws, target, {
-          tree,
-          carried: below(carried[channelsOf(tree.root).tracked], tree.path),
-          untracked: below(carried[channelsOf(tree.root).untracked], tree.path),
-          nested: nestedIn(document.trees, n),
-          scratch: rawFrom(this.#scratch),
-          warnings: this.#warnings,
-          signal,
-        });
-      }
-    });
-    await this.#time("conversations", async () => {
-      mkdirSync(this.#ws.home, { recursive: true, mode: 0o755 });
-      await restoreConversations(this.#ws.home, meta.conversations, {
-        open: (name) => spool.open(name),
-        ...(signal && { signal }),
-      });
-    });
+    const putBack = async (): Promise<{
+      targets: Map<number, Target | null>;
+      carried: Record<Channel, Set<Raw>>;
+    }> => {
+      const targets = await this.#time("git", () => this.#repositories(spool, document, dirs, roots, trees));
+      const carried = await this.#time("files", () => this.#files(spool, document, roots, trees));
+      await this.#time("checkout", () => this.#checkOut(document, targets, carried));
+      return { targets, carried };
+    };
+    // Side by side, since the repository's part is mostly git's work; the conversation takes its place after it.
+    const repository = putBack();
+    const conversations = this.#time("conversations", () => this.#conversations(spool, meta, repository));
+    await Promise.allSettled([repository, conversations]);
+    const { targets, carried } = await repository;
+    await conversations;
     writeLost(dirs.commonDir, meta.left_out);
     const { scan, differs, found } = await this.#time("verify", () =>
       this.#verify(spool, meta, document, targets, carried),
@@ -137,6 +128,47 @@ class Restore {
         seconds: { ...this.#seconds, total: round((performance.now() - this.#started) / 1000) },
       },
     };
+  }
+
+  async #checkOut(
+    document: StateDocument,
+    targets: ReadonlyMap<number, Target | null>,
+    carried: Record<Channel, Set<Raw>>,
+  ): Promise<void> {
+    for (const [target, input] of this.#inputs(document, targets, carried))
+      await restoreWorktree(this.#ws, target, input);
+  }
+
+  *#inputs(
+    document: StateDocument,
+    targets: ReadonlyMap<number, Target | null>,
+    carried: Record<Channel, Set<Raw>>,
+  ): Iterable<[Target, WorktreeInput]> {
+    for (const [n, target] of targets) {
+      const tree = document.trees[n];
+      if (!tree || !target) continue;
+      yield [
+        target,
+        {
+          tree,
+          carried: below(carried[channelsOf(tree.root).tracked], tree.path),
+          untracked: below(carried[channelsOf(tree.root).untracked], tree.path),
+          nested: nestedIn(document.trees, n),
+          scratch: rawFrom(this.#scratch),
+          warnings: this.#warnings,
+          signal: this.#options.signal,
+        },
+      ];
+    }
+  }
+
+  async #conversations(spool: Spool, meta: Meta, placeAfter: Promise<unknown>): Promise<void> {
+    mkdirSync(this.#ws.home, { recursive: true, mode: 0o755 });
+    await restoreConversations(this.#ws.home, meta.conversations, {
+      open: (name) => spool.open(name),
+      placeAfter,
+      ...(this.#options.signal && { signal: this.#options.signal }),
+    });
   }
 
   async #time<T>(phase: string, work: () => Promise<T>): Promise<T> {
@@ -290,6 +322,13 @@ class Restore {
     };
     const carriedOf = (tree: TreeState): Set<Raw> => below(carried[channelsOf(tree.root).tracked], tree.path);
     let { scan, state, found } = await look();
+    // A fresh clone has no leftovers as a rule: they are looked for when something is not as it should be.
+    if (found !== meta.fingerprint) {
+      let swept = false;
+      for (const [target, input] of this.#inputs(document, targets, carried))
+        swept = (await sweepWorktree(this.#ws, target, input)) || swept;
+      if (swept) ({ scan, state, found } = await look());
+    }
     if (found !== meta.fingerprint && (await fixRawBytes(targets, carriedOf, scan, this.#options.signal)))
       ({ scan, state, found } = await look());
     if (found === meta.fingerprint) return { scan, differs: [], found };

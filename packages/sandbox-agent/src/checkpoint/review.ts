@@ -7,7 +7,9 @@ import type { TreeScan } from "./scan-tree.ts";
 
 /** Files over this are not in the patch; they are in the `worktree` part. */
 const MAX_PATCHED = 4 * 1024 * 1024;
-const MAX_SHOWN_PATCH = 64 * 1024;
+/** A patch over this is not kept: it would be sent anew with every change, and says nothing that the other parts do not. */
+const MAX_PATCH = 64 * 1024;
+const MAX_SHOWN_PATCH = 16 * 1024;
 const MAX_COMMITS = 200;
 const MAX_NAMES = 2000;
 
@@ -50,6 +52,9 @@ export async function makePatch(scan: Scan, signal?: AbortSignal): Promise<{ pat
   // A partial clone may lack what the diff compares with, and the tree may change under it: the patch is not what counts.
   return { patch: result.code === 0 ? result.stdout : Buffer.alloc(0), tooLarge };
 }
+
+/** What of a patch is a part of its own: all or nothing. */
+export const keptPatch = (patch: Buffer): Buffer => (patch.length <= MAX_PATCH ? patch : Buffer.alloc(0));
 
 const patchEnv = (own: TreeScan): Record<string, string> => ({
   ...own.scratch.env,

@@ -12,10 +12,11 @@ import { stampOf } from "./conversation-scan.ts";
 export async function copySqlite(source: Buffer, destination: string): Promise<boolean> {
   if (!(await copyStill(source, destination))) {
     removeCopy(destination);
-    // Always being written: SQLite's own backup takes its locks and starts over when it must.
+    // Always being written: SQLite's own backup, under its locks. In one step, for between steps every write by another
+    // program makes it start over, and one that writes without a pause would have it start over for ever.
     const live = new DatabaseSync(source, { readOnly: true, timeout: 5000 });
     try {
-      await backup(live, destination, { rate: 10_000 });
+      await backup(live, destination, { rate: 0x7fff_ffff });
     } finally {
       live.close();
     }

@@ -121,7 +121,9 @@ describe("which files", () => {
     await writeFile(homes.at(`${SLUG}/hex:41`), "not hex");
     await writeFile(homes.at(`${SLUG}/log@000000000000007`), "not a segment");
     const { record } = await homes.checkpoint("p");
-    const home = await homes.restore(ConversationRecord.parse(JSON.parse(JSON.stringify(record))));
+    const home = await homes.restore(
+      ConversationRecord.parse(JSON.parse(JSON.stringify(ConversationRecord.encode(record)))),
+    );
     const list = async (at: string): Promise<string[]> =>
       (await readdir(join(at, SLUG), { encoding: "buffer" })).map((name) => name.toString("latin1")).sort();
     expect(await list(home)).toEqual(await list(homes.home));

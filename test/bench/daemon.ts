@@ -1,0 +1,98 @@
+/**
+ * A process that takes and restores checkpoints as the daemon does, warm between calls, told what to do over IPC; apart from
+ * the benchmark's own, so that its memory is its own. Messages: {take: {...}} and {restore: {...}}, one at a time.
+ */
+import { cp, mkdir, readFile, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { newCheckpointId } from "@hangar/shared";
+import { createCheckpoint, createMemory, restoreCheckpoint } from "@hangar/sandbox-agent/checkpoint/engine";
+import type { CreateOptions, Workspace } from "@hangar/sandbox-agent/checkpoint/engine";
+
+export interface Asked {
+  readonly repo: string;
+  readonly home: string;
+  readonly scratch: string;
+  /** Where every object of the session's checkpoints lies, by name: the store. */
+  readonly store: string;
+  readonly recipients: readonly string[];
+  readonly identity: string;
+  readonly what: "take" | "check" | "restore";
+}
+
+export interface Answered {
+  readonly error?: string;
+  readonly ms: number;
+  readonly bytes: number;
+  readonly unchanged: boolean;
+  readonly verified: boolean;
+  /** Highest resident set so far, MB. */
+  readonly peakMb: number;
+}
+
+const limits = { maxUntrackedBytes: 1e15, maxPartBytes: 1e15 };
+const memories = new Map<string, Workspace["memory"]>();
+let parent: CreateOptions["parent"] = null;
+let metaFile = "";
+
+process.on("message", (asked: Asked) => {
+  void answer(asked).then(
+    (answered) => process.send?.(answered),
+    (error: unknown) =>
+      process.send?.({ error: String(error), ms: 0, bytes: 0, unchanged: false, verified: false, peakMb: 0 }),
+  );
+});
+
+async function answer(asked: Asked): Promise<Answered> {
+  const memory = memories.get(asked.repo) ?? createMemory();
+  memories.set(asked.repo, memory);
+  const ws: Workspace = { ...asked, harness: "claude", keepIgnored: [], memory };
+  const start = performance.now();
+  let [bytes, unchanged, verified] = [0, false, true];
+  if (asked.what === "restore") {
+    const restored = await restoreCheckpoint(ws, {
+      meta: await readFile(join(asked.store, metaFile)),
+      source: (part) => ({ path: join(asked.store, part.file) }),
+      identities: [asked.identity],
+      force: true,
+    });
+    verified = restored.report.verified;
+    if (!verified) throw new Error(`not verified: ${restored.report.differs.slice(0, 3).join("; ")}`);
+  } else {
+    const out = join(asked.scratch, "out");
+    await rm(out, { recursive: true, force: true });
+    const result = await createCheckpoint(ws, {
+      checkpoint: newCheckpointId(Date.now()),
+      session: null,
+      generation: 1,
+      reason: "interval",
+      parent,
+      ifChanged: asked.what === "check",
+      recipients: asked.recipients,
+      limits,
+      harnessSession: null,
+      turn: null,
+      quiesced: false,
+      prove: true,
+      standalone: true,
+      out,
+    });
+    unchanged = result.outcome === "unchanged";
+    if (result.outcome === "made") {
+      // What a daemon sends away.
+      await mkdir(asked.store, { recursive: true });
+      const { objects, metaObject, next, report } = result.made;
+      metaFile = metaObject.file;
+      for (const { path, file } of objects) await cp(path, join(asked.store, file));
+      await cp(join(out, metaFile), join(asked.store, metaFile));
+      parent = next;
+      bytes = report.new_bytes;
+    }
+  }
+  const ms = performance.now() - start;
+  return { ms, bytes, unchanged, verified, peakMb: await peak() };
+}
+
+async function peak(): Promise<number> {
+  const status = await readFile("/proc/self/status", "utf8");
+  return Number(/VmHWM:\s+(\d+)/.exec(status)?.[1] ?? Number.NaN) / 1024;
+}

@@ -2,6 +2,7 @@
 import type { Config } from "./config.ts";
 import { openGcsStore } from "./store/gcs.ts";
 import { workloadIdentity } from "./store/gcs-signing.ts";
+import { patientStore } from "./store/patient.ts";
 import { openS3Store, probeS3 } from "./store/s3.ts";
 import type { UrlSigner } from "./store/signing.ts";
 import type { Store } from "./store/store.ts";
@@ -31,8 +32,9 @@ export async function openStore(
   const { protocol, host: bucket, pathname } = new URL(config.session_store);
   const place = { bucket, prefix: pathname.replace(/^\/+|\/+$/g, "") };
   if (protocol === "gs:") {
-    return { store: openGcsStore({ ...place, identity: workloadIdentity() }), volume: null, warnings: [] };
+    const store = patientStore(openGcsStore({ ...place, identity: workloadIdentity() }));
+    return { store, volume: null, warnings: [] };
   }
-  const store = openS3Store({ ...place, ...config.s3 });
+  const store = patientStore(openS3Store({ ...place, ...config.s3 }));
   return { store, volume: null, warnings: await probeS3(store) };
 }

@@ -9,7 +9,7 @@ import { type ChannelPlan, planChannel } from "./channels.ts";
 import { Clock } from "./clock.ts";
 import { Vanished } from "./content.ts";
 import { captureConversations, conversationDigest, type ConversationRecord } from "./conversation.ts";
-import { encodeDocument } from "./document.ts";
+import { type ChannelParts, encodeDocument } from "./document.ts";
 import { fingerprintOf, lookAtConversations } from "./fingerprint.ts";
 import { withoutCredentials } from "./git-config.ts";
 import type { Memory } from "./memory.ts";
@@ -18,7 +18,7 @@ import { notKept } from "./not-kept.ts";
 import { askRemote, type ObjectsPlan, planObjects, type RemoteTips } from "./objects.ts";
 import { type HeldBundles, type HeldChannel, noChannel, type ParentState } from "./parent.ts";
 import { nextName, PartWriter } from "./parts.ts";
-import { bytesOf, lstatRaw, type Raw, rawFrom, toText } from "./raw.ts";
+import { bytesOf, lstatRaw, rawFrom, toText } from "./raw.ts";
 import { Restless, rootOf } from "./restless.ts";
 import { keptPatch, makePatch, makeReview } from "./review.ts";
 import { memoryOf, type Scan, scanWorkspace } from "./scan.ts";
@@ -187,7 +187,7 @@ class Attempt {
         bundleNames[one.tree] = parts;
         heldBundles.set(one.key, { parts, tips: one.tips, prerequisites: one.prerequisites });
       }
-      const channelParts = {} as Record<Channel, { parts: string[]; removed: readonly Raw[] }>;
+      const channelParts = {} as Record<Channel, ChannelParts>;
       const heldChannels = {} as Record<Channel, HeldChannel>;
       const archives: { channel: Channel; name: string; plan: ChannelPlan }[] = [];
       for (const channel of CHANNELS) {
@@ -201,7 +201,8 @@ class Attempt {
           parts.push(name);
           archives.push({ channel, name, plan });
         }
-        channelParts[channel] = { parts, removed: parts.length > 0 ? plan.removed : [] };
+        channelParts[channel] =
+          parts.length > 0 ? { parts, removed: plan.removed, bytes: plan.written } : { parts, removed: [], bytes: 0 };
         heldChannels[channel] = { parts, held: parts.length > 0 ? plan.held : new Map(), written: plan.written };
       }
       const document = encodeDocument({ trees: scan.trees, bundles: bundleNames, channels: channelParts });

@@ -54,7 +54,13 @@ const Document = z.strictObject({
   trees: z.array(Tree).min(1).max(1000),
   /** Archive parts of each place, oldest first, and the paths in them that are no more. */
   channels: z.array(
-    z.strictObject({ name: z.enum(CHANNELS), parts: z.array(z.string().max(80)), removed: z.array(name) }),
+    z.strictObject({
+      name: z.enum(CHANNELS),
+      parts: z.array(z.string().max(80)),
+      removed: z.array(name),
+      /** Of all members of these parts together: no more comes out of them. */
+      bytes: z.number().int().nonnegative(),
+    }),
   ),
 });
 
@@ -62,7 +68,13 @@ export interface StateDocument {
   readonly trees: readonly TreeState[];
   /** By place in `trees`; empty for a linked tree, whose objects are its owner's. */
   readonly bundles: readonly (readonly string[])[];
-  readonly channels: Readonly<Record<Channel, { readonly parts: readonly string[]; readonly removed: readonly Raw[] }>>;
+  readonly channels: Readonly<Record<Channel, ChannelParts>>;
+}
+
+export interface ChannelParts {
+  readonly parts: readonly string[];
+  readonly removed: readonly Raw[];
+  readonly bytes: number;
 }
 
 export function encodeDocument(doc: StateDocument): ArchiveEntry[] {
@@ -98,6 +110,7 @@ export function encodeDocument(doc: StateDocument): ArchiveEntry[] {
     name: channel,
     parts: doc.channels[channel].parts,
     removed: doc.channels[channel].removed.map(toText),
+    bytes: doc.channels[channel].bytes,
   }));
   const json = Buffer.from(`${JSON.stringify({ version: 1, trees, channels }, null, 1)}\n`);
   const entries: ArchiveEntry[] = [member(STATE_FILE, json)];
@@ -173,13 +186,14 @@ export function decodeDocument(members: ReadonlyMap<Raw, Buffer>): StateDocument
       missing: tree.missing,
     };
   });
-  const channels = {} as Record<Channel, { parts: readonly string[]; removed: readonly Raw[] }>;
+  const channels = {} as Record<Channel, ChannelParts>;
   for (const channel of CHANNELS) {
     const found = data.channels.filter((one) => one.name === channel);
     if (found.length > 1) throw invalid("state.json names a place twice");
     channels[channel] = {
       parts: found[0]?.parts ?? [],
       removed: (found[0]?.removed ?? []).map((path) => checkedPath(path)),
+      bytes: found[0]?.bytes ?? 0,
     };
   }
   return { trees, bundles: data.trees.map((tree) => tree.bundles), channels };

@@ -263,12 +263,19 @@ class Restore {
       const root = channel === "worktree.parent" ? "parent" : channel === "worktree.home" ? "home" : "repo";
       const removed = new Set(document.channels[channel].removed);
       const paths = new Set<Raw>();
+      let left = document.channels[channel].bytes;
       const places = document.trees.filter((tree, n) => tree.root === root && trees.has(n)).map((tree) => tree.path);
       for (const name of document.channels[channel].parts) {
         const { paths: written } = await extractArchive(await spool.open(name), stringPath(roots[root]), {
           times: "kept",
           replace: true,
           check: (entry) => {
+            left -= entry.size;
+            if (left < 0)
+              throw new HangarError(
+                "checkpoint_invalid",
+                "The checkpoint is forged: an archive holds more than it says",
+              );
             const path = rawOf(entry.path);
             if (path.split("/").some((piece) => piece.toLowerCase() === ".git"))
               throw new HangarError(
@@ -348,8 +355,8 @@ class Restore {
         const held: Files = new Map(scan.files[channel]);
         for (const path of document.channels[channel].removed)
           held.set(path, { kind: "file", mode: 0, size: -1, sha256: "0".repeat(64) });
-        const written = [...held.values()].reduce((sum, file) => sum + Math.max(0, file.size), 0);
-        return [channel, { parts: document.channels[channel].parts, held, written }];
+        const { parts, bytes } = document.channels[channel];
+        return [channel, { parts, held, written: bytes }];
       }),
     ) as ParentState["channels"];
     return await parentFrom(spool, meta, document, channels);

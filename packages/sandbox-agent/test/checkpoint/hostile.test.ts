@@ -3,9 +3,12 @@ import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync, rmSync, truncateSync } from "node:fs";
 import { join } from "node:path";
 import { createWriteStream } from "node:fs";
+import { pipeline } from "node:stream/promises";
+import { createZstdCompress } from "node:zlib";
 import { describe, expect, test } from "vitest";
 import { restoreCheckpoint, type Meta } from "../../src/checkpoint/engine.ts";
 import { writeArchive, type ArchiveEntry } from "../../src/checkpoint/archive.ts";
+import { encodeHeader } from "../../src/checkpoint/tar-header.ts";
 import {
   clone,
   describeTree,
@@ -150,6 +153,30 @@ describe("an archive that leads out", () => {
     await expect(putBack(here, [made])).rejects.toMatchObject({ code: "checkpoint_invalid" });
     expect(readdirSync(join(here.folder, "outside"))).toEqual(["keep"]);
     expect(existsSync(join(repo, ".git/hooks/post-checkout"))).toBe(false);
+  });
+
+  test("an archive that unpacks to more than the state says, refused before it is written", async () => {
+    const { here, made } = await prepared();
+    // Ten gigabytes of zeros, in a few kilobytes.
+    const zeros = Buffer.alloc(1 << 20);
+    const entry = { ...file("u", ""), size: 10 * 2 ** 30 };
+    const head = encodeHeader(entry);
+    const path = join(here.folder, "bomb");
+    await pipeline(
+      function* () {
+        yield head;
+        for (let i = 0; i < 10 * 1024; i++) yield zeros;
+        yield Buffer.alloc(1024);
+      },
+      createZstdCompress(),
+      createWriteStream(path),
+    );
+    const bomb = readFileSync(path);
+    expect(bomb.length).toBeLessThan(2_000_000);
+    forge(made, "untracked", bomb);
+    await expect(putBack(here, [made])).rejects.toThrow(/holds more than it says/);
+    const size = shell(here, "du -sm .", here.folder).split("\t")[0];
+    expect(Number(size)).toBeLessThan(100);
   });
 
   test("state that names places outside the workspace", async () => {

@@ -147,17 +147,20 @@ async function peel(scratch: Scratch, tags: readonly string[], signal?: AbortSig
   return [...found.values()].map(({ oid }) => oid);
 }
 
-/** Writes the bundle file. `thin`: deltas against objects of the prerequisites, which the receiver then needs whole. */
+/**
+ * Writes the bundle file. A partial clone's (`partial`) leaves out what its remote has promised and was never fetched;
+ * another's has deltas against objects of the prerequisites, which the receiver then needs whole.
+ */
 export async function writeBundle(
   scratch: Scratch,
   format: Format,
   plan: BundlePlan,
-  options: { path: Raw; thin: boolean; signal?: AbortSignal | undefined },
+  options: { path: Raw; partial: boolean; signal?: AbortSignal | undefined },
 ): Promise<void> {
   const out = createWriteStream(fsPath(options.path), { flags: "wx", mode: 0o600 });
   out.write(bytesOf(headerOf(format, plan)));
-  const thin = options.thin && plan.prerequisites.length > 0;
-  const args = ["pack-objects", "--revs", "--stdout", "--delta-base-offset", "-q", ...(thin ? ["--thin"] : [])];
+  const how = options.partial ? [ALLOW_MISSING] : plan.prerequisites.length > 0 ? ["--thin"] : [];
+  const args = ["pack-objects", "--revs", "--stdout", "--delta-base-offset", "-q", ...how];
   const child = spawn("git", args, {
     env: scratch.env,
     cwd: stringPath(scratch.dir),
@@ -178,6 +181,8 @@ export async function writeBundle(
   const [status] = await Promise.all([code, finished(out)]);
   if (status !== 0) throw gitFailed(args, { code: status, stdout: Buffer.alloc(0), stderr });
 }
+
+const ALLOW_MISSING = "--missing=allow-any";
 
 function headerOf(format: Format, plan: BundlePlan): Raw {
   const first = format === "sha256" ? "# v3 git bundle\n@object-format=sha256\n" : "# v2 git bundle\n";
@@ -271,15 +276,21 @@ export async function unbundle(
 }
 
 /**
- * Proves a bundle: every object that its heads reach and its prerequisites do not is in its pack, whole and of the right id.
- * Rebuilt in a repository of its own that borrows the user's objects only for what the bundle leaves out.
+ * Proves a bundle: every object that its heads reach and its prerequisites do not is in its pack, whole and of the right id;
+ * of a partial clone, every one that is there. Rebuilt in a repository of its own that borrows the user's objects only for what the bundle leaves out.
  */
-export async function proveBundle(path: Raw, plan: BundlePlan, proof: Scratch, signal?: AbortSignal): Promise<void> {
+export async function proveBundle(
+  path: Raw,
+  plan: BundlePlan,
+  proof: Scratch,
+  options: { partial: boolean; signal?: AbortSignal | undefined },
+): Promise<void> {
+  const { partial, signal } = options;
   const bundle = readBundleHeader(path);
   const pack = await unbundle(path, bundle, { env: proof.env, cwd: proof.dir }, signal);
   const index = `${proof.dir}/objects/pack/pack-${pack}.idx`;
   const [list, listing] = await Promise.all([
-    git(["rev-list", "--objects", "--no-object-names", "--stdin"], {
+    git(["rev-list", "--objects", "--no-object-names", ...(partial ? [ALLOW_MISSING] : []), "--stdin"], {
       env: proof.env,
       cwd: proof.dir,
       input: `${[...plan.heads.map(([, oid]) => oid), ...plan.prerequisites.map((oid) => `^${oid}`)].join("\n")}\n`,

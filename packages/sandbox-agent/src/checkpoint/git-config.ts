@@ -3,6 +3,13 @@ import { bytesOf, rawOf, type Raw } from "./raw.ts";
 
 export type ConfigEntry = readonly [key: Raw, value: Raw | null];
 
+/** A remote has promised objects that were not fetched yet: how a partial clone notes it, now and in git before 2.24. */
+export const isPartialClone = (config: readonly ConfigEntry[]): boolean =>
+  config.some(
+    ([key, value]) =>
+      key === "extensions.partialclone" || (/^remote\..*\.promisor$/s.test(key) && value?.toLowerCase() !== "false"),
+  );
+
 /** `git config --list -z`: `key\nvalue\0`, the value left out with its newline where there is none. */
 export function parseConfigList(output: Buffer): ConfigEntry[] {
   return rawOf(output)

@@ -64,6 +64,17 @@ function take(found: FoundGitFiles, budget: { left: number }, gitDir: Raw, name:
   }
 }
 
+/** Hooks that somebody put there: programs, which no checkpoint carries into another sandbox. */
+export function hooksIn(commonDir: Raw): Raw[] {
+  try {
+    return readdirSync(fsPath(`${commonDir}/hooks`), { encoding: "latin1" }).filter(
+      (name) => !name.endsWith(".sample") && ((lstatRaw(`${commonDir}/hooks/${name}`)?.mode ?? 0) & 0o111) !== 0,
+    );
+  } catch {
+    return [];
+  }
+}
+
 /** Files that name objects: what they name has to travel. Not the shallow list: it names what is not there. */
 export const namesObjects = (path: Raw): boolean =>
   TREE_FILES.test(path.split("/")[0] ?? "") && !path.startsWith("rr-cache/");

@@ -1,7 +1,7 @@
 /** A repository's configuration, refs and HEAD, as they are. */
 import { statSync } from "node:fs";
 import { HangarError } from "@hangar/shared";
-import { type ConfigEntry, parseConfigList, sortConfig } from "./git-config.ts";
+import { type ConfigEntry, isPartialClone, parseConfigList, sortConfig } from "./git-config.ts";
 import { OFF, fixedEnv, git, type GitDirs, makeScratch, type Scratch } from "./git.ts";
 import type { TreeMemory } from "./memory.ts";
 import { byBytes, fsPath, type Raw, rawOf, stringPath, toText } from "./raw.ts";
@@ -13,6 +13,7 @@ export interface TreeConfig {
   readonly carried: (readonly ["local" | "worktree", Raw, Raw])[];
   /** The last value of a key, local or of the working tree. */
   readonly value: (key: Raw) => Raw | null;
+  readonly partial: boolean;
 }
 
 export async function readConfig(context: ScanContext, dirs: GitDirs, memory: TreeMemory): Promise<TreeConfig> {
@@ -51,7 +52,7 @@ export async function readConfig(context: ScanContext, dirs: GitDirs, memory: Tr
     );
   if (value("extensions.refstorage") === "reftable")
     context.warnings.add("refs in the reftable format: reflogs, and stash entries behind the newest, are not kept");
-  return { objectFormat: format, carried, value };
+  return { objectFormat: format, carried, value, partial: isPartialClone(all) };
 }
 
 export function scratchOf(context: ScanContext, dirs: GitDirs, memory: TreeMemory, config: TreeConfig): Scratch {

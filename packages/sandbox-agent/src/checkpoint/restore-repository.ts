@@ -2,7 +2,7 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, unlinkSync, writeFileSync } from "node:fs";
 import { HangarError } from "@hangar/shared";
 import { type Bundle, lookUp, PINS_REF, readBundleHeader, unbundle } from "./bundle.ts";
-import { type ConfigEntry, parseConfigList, sortConfig, writeConfig } from "./git-config.ts";
+import { type ConfigEntry, isPartialClone, parseConfigList, sortConfig, writeConfig } from "./git-config.ts";
 import { findGitDirs, fixedEnv, git, type GitDirs, OFF, tryGit, userEnv } from "./git.ts";
 import { removeGitFiles } from "./git-files.ts";
 import { bytesOf, fsPath, parentRaw, type Raw, rawOf, stringPath, toText, lstatRaw } from "./raw.ts";
@@ -131,11 +131,17 @@ async function addObjects(ws: Workspace, target: Target, input: RepositoryInput)
         "The checkpoint's bundle is of another object format than its repository",
       );
     await needCommits(ws, target, input, header.prerequisites);
-    await unbundle(path, header, { env: target.env, cwd: target.dirs.commonDir }, signal);
+    const pack = await unbundle(path, header, { env: target.env, cwd: target.dirs.commonDir }, signal);
+    // What the pack lacks is then fetched from the remote when it is asked for, as it was before.
+    if (isPartial(tree) && pack !== "")
+      writeFileSync(fsPath(`${target.dirs.commonDir}/objects/pack/pack-${pack}.promisor`), "");
   }
   if (tree.kind === "main") await keepShallow(target, signal);
   if (tree.head !== null) await needCommits(ws, target, input, [tree.head]);
 }
+
+const isPartial = (tree: TreeState): boolean =>
+  isPartialClone(tree.config.map(([, key, value]): ConfigEntry => [key, value]));
 
 /** Commits at which the checkpoint's history was cut off: where their parents are not here either, it stays cut off there. */
 async function keepShallow(target: Target, signal?: AbortSignal): Promise<void> {

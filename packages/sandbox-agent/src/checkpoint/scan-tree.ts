@@ -1,9 +1,9 @@
 /** Reads one working tree: its HEAD, refs, index, files and git state, as they are, without a lock or a write. */
-import { readGitFiles } from "./git-files.ts";
+import { hooksIn, readGitFiles } from "./git-files.ts";
 import type { GitDirs, Scratch } from "./git.ts";
 import type { IndexEntry } from "./index-file.ts";
 import { type HeadChange, type TreeMemory, treeMemory } from "./memory.ts";
-import type { Raw } from "./raw.ts";
+import { type Raw, toText } from "./raw.ts";
 import { listOthers, readFiles } from "./read-files.ts";
 import { headChanges, indexDelta, readTreeIndex, type TreeIndex } from "./read-index.ts";
 import { readConfig, readHead, readRefs, type Refs, scratchOf } from "./read-repository.ts";
@@ -50,6 +50,9 @@ export async function scanTree(context: ScanContext, dirs: GitDirs, keepIgnored:
   const found = await readFiles(context, { dirs, scratch, index, changes, others, objectFormat, memory, config, refs });
   const gitFiles = readGitFiles(dirs.gitDir, dirs.commonDir);
   for (const warning of gitFiles.warnings) context.warnings.add(warning);
+  const hooks = dirs.gitDir === dirs.commonDir ? hooksIn(dirs.commonDir) : [];
+  if (hooks.length > 0)
+    context.warnings.add(`git hooks are programs and are not kept: ${hooks.slice(0, 20).map(toText).join(", ")}`);
   return {
     dirs,
     scratch,
@@ -62,7 +65,7 @@ export async function scanTree(context: ScanContext, dirs: GitDirs, keepIgnored:
     remoteRefs: refs.remotes,
     remoteHead: refs.remoteHead,
     remoteUrl: config.value("remote.origin.url"),
-    partial: config.value("extensions.partialclone") !== null,
+    partial: config.partial,
     state: {
       objectFormat,
       branch,

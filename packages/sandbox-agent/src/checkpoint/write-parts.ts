@@ -77,7 +77,7 @@ export async function writeObjects(
   const tree = scan.trees[objects.tree];
   if (!own || !tree) throw new HangarError("internal", "a repository was not read");
   const { path, signal } = options;
-  await writeBundle(own.scratch, tree.objectFormat, plan, { path, thin: !own.partial, signal });
+  await writeBundle(own.scratch, tree.objectFormat, plan, { path, partial: own.partial, signal });
   if (options.prove) {
     const proof = makeScratch({
       dir: `${path}.proof`,
@@ -86,7 +86,7 @@ export async function writeObjects(
       objects: [`${own.dirs.commonDir}/objects`, `${own.scratch.dir}/objects`],
       shallow: tree.gitFiles.get("shallow") ?? null,
     });
-    await proveBundle(path, plan, proof, signal);
+    await proveBundle(path, plan, proof, { partial: own.partial, signal });
     rmSync(fsPath(proof.dir), { recursive: true, force: true });
   }
   await writer.file(name, "", stringPath(path));

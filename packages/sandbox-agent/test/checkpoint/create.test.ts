@@ -61,13 +61,14 @@ describe("limits", () => {
     const here = place();
     shell(
       here,
-      "printf 'node_modules/\\n*.o\\n' >.gitignore; mkdir node_modules; head -c 5000 /dev/zero >node_modules/x; echo o >a.o; git config alias.x '!rm -rf /'; git config remote.origin.pushurl https://u:p@example.test/x",
+      "printf '#!/bin/sh\\n' >.git/hooks/pre-commit; chmod +x .git/hooks/pre-commit; printf 'node_modules/\\n*.o\\n' >.gitignore; mkdir node_modules; head -c 5000 /dev/zero >node_modules/x; echo o >a.o; git config alias.x '!rm -rf /'; git config remote.origin.pushurl https://u:p@example.test/x",
     );
     const { meta } = await take(here);
     expect(meta.not_kept).toEqual([
       { path: "node_modules/", size: 5000 },
       { path: "a.o", size: 2 },
     ]);
+    expect(meta.warnings.join("\n")).toMatch(/hooks are programs and are not kept: pre-commit$/m);
     expect(meta.warnings.join("\n")).toMatch(/alias\.x/);
     expect(meta.warnings.join("\n")).toMatch(/remote\.origin\.pushurl/);
     expect(JSON.stringify(meta)).not.toContain("u:p@");

@@ -95,6 +95,12 @@ const states: State[] = [
     make: "git mv d/1 d/one; echo x >>d/one; git add -A; git commit -qm local; echo e >>d/2; echo u >u",
   },
   {
+    name: "a partial clone inside, whose remote still has what it never fetched",
+    base: "echo a >a.txt",
+    make: "git init -q --bare -b main $D/n.git; git -C $D/n.git config uploadpack.allowFilter true; git -C $D/n.git config uploadpack.allowAnySHA1InWant true; git clone -q $D/n.git $D/n 2>/dev/null; (cd $D/n; for i in 1 2 3; do echo $i >f$i; git add .; git commit -qm $i; done; git rm -q f1; git commit -qm rm; git push -q origin HEAD:main); git clone -q --filter=blob:none file://$D/n.git inner; cd inner; echo x >>f2; git commit -qam x; echo more >>f3",
+    later: "cd inner; git show HEAD~3:f1 >back; git add back",
+  },
+  {
     name: "a repository in SHA-256",
     init: "--object-format=sha256",
     make: "echo b >>b.txt; git add b.txt; git commit -qm b; echo s >s; git add s; echo w >>a.txt; git stash -q",

@@ -3,7 +3,7 @@
  * Ratios count; absolute times are this machine's.
  */
 import { execFileSync } from "node:child_process";
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readFile, rm, statfs, writeFile } from "node:fs/promises";
 import { cpus, tmpdir, totalmem } from "node:os";
 import { join } from "node:path";
 import { engineRows } from "./engine.ts";
@@ -37,6 +37,14 @@ const table = [
 ].join("\n");
 console.log(table);
 
+async function fileSystem(): Promise<string> {
+  const { type } = await statfs(tmpdir());
+  return (
+    { 0x01_02_19_94: "tmpfs", 0xef_53: "ext4", 0x9123_683e: "btrfs", 0x5846_5342: "xfs" }[type] ??
+    `0x${type.toString(16)}`
+  );
+}
+
 const file = new URL("../../docs/benchmarks.md", import.meta.url);
 const version = (program: string, ...args: string[]): string =>
   execFileSync(program, args, { encoding: "utf8" }).split("\n")[0]?.trim() ?? "";
@@ -47,7 +55,7 @@ await writeFile(
   `${head}
 
 <!-- table -->
-Measured ${new Date().toISOString().slice(0, 10)} by \`npm run bench ${sizes.join(" ")}\` on ${cpus().length} cores (${cpus()[0]?.model.trim()}), ${Math.round(totalmem() / 2 ** 30)} GiB; Node ${process.versions.node}, ${version("git", "--version")}, ${version("redis-server", "--version").split(" ").slice(0, 3).join(" ")}. Medians; each ratio is the median of pairs run in turn.
+Measured ${new Date().toISOString().slice(0, 10)} by \`npm run bench ${sizes.join(" ")}\` on ${cpus().length} cores (${cpus()[0]?.model.trim()}), ${Math.round(totalmem() / 2 ** 30)} GiB, files on ${await fileSystem()}; Node ${process.versions.node}, ${version("git", "--version")}, ${version("redis-server", "--version").split(" ").slice(0, 3).join(" ")}. Medians; each ratio is the median of pairs run in turn.
 
 ${table}
 `,

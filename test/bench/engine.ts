@@ -1,6 +1,6 @@
 /** The engine, warm and in process as in the daemon: the unchanged check and the checkpoint of a small change. */
 import { execFile } from "node:child_process";
-import { mkdir, rm } from "node:fs/promises";
+import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { newCheckpointId } from "@hangar/shared";
@@ -27,9 +27,10 @@ export async function engineRows(size: string, workload: Workload, scratch: stri
     memory: createMemory(),
   };
   let parent: CreateOptions["parent"] = null;
+  // A folder each, as in the daemon, which removes one once it is uploaded.
+  let count = 0;
   const take = async (ifChanged: boolean): Promise<MadeCheckpoint | null> => {
-    const out = join(scratch, "out");
-    await rm(out, { recursive: true, force: true });
+    const out = join(scratch, `out-${count++}`);
     const result = await createCheckpoint(ws, {
       checkpoint: newCheckpointId(Date.now()),
       session: null,

@@ -3,6 +3,7 @@ import { createHash, type Hash } from "node:crypto";
 import { closeSync, constants as fs, fstatSync, openSync, readlinkSync, readSync, type Stats } from "node:fs";
 import { setImmediate as breathe } from "node:timers/promises";
 import { bytesOf, fsPath, type Raw } from "./raw.ts";
+import { isSettled } from "./settled.ts";
 
 export interface Digest {
   /** Hex; of the bytes, or of a link's target. */
@@ -18,8 +19,6 @@ interface Known extends Digest {
   readonly looked: number;
 }
 
-/** Clocks of file systems tick coarsely: a change this close to the last look may not show in the times (ms). */
-const COARSE = 2000;
 const CHUNK = 1024 * 1024;
 const FLAGS = fs.O_RDONLY | fs.O_NOFOLLOW | fs.O_NONBLOCK;
 
@@ -38,7 +37,7 @@ export class Contents {
   async digest(path: Raw, stat: Stats, format: "sha1" | "sha256"): Promise<Digest> {
     const stamp = stampOf(stat, format);
     const known = this.#known.get(path);
-    if (known && known.stamp === stamp && stat.ctimeMs < known.looked - COARSE) return known;
+    if (known && known.stamp === stamp && isSettled(stat.ctimeMs, known.looked)) return known;
     const looked = Date.now();
     const digest = stat.isSymbolicLink() ? digestLink(path, format) : await this.#digestFile(path, stat.size, format);
     this.#known.set(path, { ...digest, stamp, looked });

@@ -15,6 +15,7 @@ import {
   type RecordedFile,
   type RecordedSegment,
 } from "./conversation-record.ts";
+import { isSettled } from "./settled.ts";
 import { copySqlite } from "./sqlite-copy.ts";
 
 export interface CaptureOptions {
@@ -45,8 +46,6 @@ export interface Capture {
 const SETTLE_MS = 150;
 const HASHED_WHOLE = 8 * 1024 * 1024;
 const EDGE = 64 * 1024;
-/** A stamp proves nothing where the file changed this shortly before it was looked at: the clock of files is coarse. */
-const RACY_MS = 2000;
 const MANY_PARTS = 16;
 const MOST_PARTS = 32;
 
@@ -95,7 +94,7 @@ async function take(
 ): Promise<Taken | null> {
   const same = known?.kind === file.kind ? known : null;
   if (file.kind === "symlink") return takeLink(file, same, options);
-  const trusted = same !== null && same.stamp === file.stamp && file.ctime < (options.parent?.looked_at ?? 0) - RACY_MS;
+  const trusted = same !== null && same.stamp === file.stamp && isSettled(file.ctime, options.parent?.looked_at ?? 0);
   if (trusted)
     return {
       file,

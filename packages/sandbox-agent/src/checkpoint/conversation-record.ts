@@ -24,9 +24,11 @@ export type RecordedSegment = z.infer<typeof RecordedSegment>;
 export const PIECE = 4 * 1024 * 1024;
 
 /** Digests in hex; in JSON one text of 43 base64url characters each, since long conversations have many. */
+const encodeDigests = (digests: readonly string[]): string =>
+  digests.map((digest) => Buffer.from(digest, "hex").toString("base64url")).join("");
 const Digests = z.codec(z.string().regex(/^(?:[A-Za-z0-9_-]{43})*$/), z.array(Sha256), {
   decode: (text) => (text.match(/.{43}/g) ?? []).map((one) => Buffer.from(one, "base64url").toString("hex")),
-  encode: (digests) => digests.map((digest) => Buffer.from(digest, "hex").toString("base64url")).join(""),
+  encode: encodeDigests,
 });
 
 export const RecordedFile = z.strictObject({
@@ -52,6 +54,12 @@ export const ConversationRecord = z.strictObject({
   files: z.array(RecordedFile),
 });
 export type ConversationRecord = z.infer<typeof ConversationRecord>;
+
+/** As it is in JSON. What z.encode gives, without its look at every value, which the engine made itself. */
+export const encodeRecord = (record: ConversationRecord): z.input<typeof ConversationRecord> => ({
+  ...record,
+  files: record.files.map((file) => Object.assign({}, file, { pieces: encodeDigests(file.pieces) })),
+});
 
 /** One digest of names, kinds, modes, links and bytes: the same for the same conversations, however they came to be sent. */
 export function conversationDigest(record: ConversationRecord): string {

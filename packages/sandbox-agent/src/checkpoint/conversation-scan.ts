@@ -175,7 +175,7 @@ function fileOf(scan: Scan, path: Buffer, stat: BigIntStats, sqlite: boolean): C
     mtime: Number(stat.mtimeNs / 1_000_000_000n),
     size: Number(stat.size),
     stamp: stampOf(stats),
-    ctime: Math.max(...stats.map((s) => Number(s.ctimeMs))),
+    ctime: Math.max(...stats.map((s) => Number(s.ctimeNs) / 1e6)),
     sqlite,
   };
 }

@@ -12,7 +12,7 @@ import {
   Sha256,
   TurnId,
 } from "@hangar/shared";
-import { ConversationRecord } from "./conversation-record.ts";
+import { ConversationRecord, encodeRecord } from "./conversation-record.ts";
 
 export const META_VERSION = 1;
 /** The meta's object name; `.age` is appended where it is sealed. */
@@ -59,7 +59,12 @@ export const Meta = z.strictObject({
 export type Meta = z.infer<typeof Meta>;
 
 /** JSON with a line a value, so that it can be read and taken apart by hand. */
-export const serializeMeta = (meta: Meta): Buffer => Buffer.from(`${JSON.stringify(z.encode(Meta, meta), null, 1)}\n`);
+export const serializeMeta = (meta: Meta): Buffer => Buffer.from(`${JSON.stringify(encodeMeta(meta), null, 1)}\n`);
+
+export const encodeMeta = (meta: Meta): z.input<typeof Meta> => ({
+  ...meta,
+  conversations: encodeRecord(meta.conversations),
+});
 
 /** The meta object as stored. */
 export const MetaObject = z.strictObject({ file: PartFile, size: z.number().int().nonnegative(), sha256: Sha256 });

@@ -1,7 +1,7 @@
 /** What a committed checkpoint leaves for the next one: what its parts hold, so that only what is new is made. */
 import { z } from "zod";
 import { ObjectId, Sha256 } from "@hangar/shared";
-import { Meta } from "./meta.ts";
+import { encodeMeta, Meta } from "./meta.ts";
 import { fromText, type Raw, toText } from "./raw.ts";
 import { CHANNELS, type Channel, type Files } from "./state.ts";
 
@@ -58,9 +58,9 @@ const Stored = z.strictObject({
 
 /** For a file of the caller's: it holds no content, but names. */
 export function serializeParent(parent: ParentState): Uint8Array {
-  const stored: z.output<typeof Stored> = {
+  const stored: z.input<typeof Stored> = {
     version: VERSION,
-    meta: parent.meta,
+    meta: encodeMeta(parent.meta),
     channels: CHANNELS.map((name) => {
       const { parts, held, written } = parent.channels[name];
       return {
@@ -85,7 +85,7 @@ export function serializeParent(parent: ParentState): Uint8Array {
     })),
     whole: { ...parent.whole },
   };
-  return Buffer.from(JSON.stringify(z.encode(Stored, stored)));
+  return Buffer.from(JSON.stringify(stored));
 }
 
 /** None: of another version, or damaged; the next checkpoint is then made whole. */

@@ -5,7 +5,7 @@
  */
 import { randomBytes } from "node:crypto";
 import { homedir } from "node:os";
-import { HangarError, type Status } from "@hangar/shared";
+import { HangarError, redactor, type Redact, type Status } from "@hangar/shared";
 import packageJson from "../package.json" with { type: "json" };
 import { createApp } from "./app.ts";
 import { newToken, readClientConfig } from "./client-config.ts";
@@ -24,6 +24,7 @@ import { openStore, volumeRoot } from "./open-store.ts";
 import { connectRedis } from "./redis/connect.ts";
 import { joinReplicas } from "./replica.ts";
 import type { Deps } from "./session/ports.ts";
+import { makeRedaction } from "./session/redaction.ts";
 import { reseal } from "./session/reseal.ts";
 import { makeAgentSide, makeLoops, makeSessions } from "./session/sessions.ts";
 import { embeddedRedis, portsToTry, prepareDataDir, reachable, tellClients, vaultOf } from "./startup.ts";
@@ -37,7 +38,8 @@ async function main(): Promise<void> {
   const asked = stopSignal();
   const config = configOrExit();
   const replica = `rep-${randomBytes(4).toString("hex")}`;
-  const log = createLog({ level: config.log_level, replica });
+  const hidden = { redact: redactor([]) };
+  const log = createLog({ level: config.log_level, replica, redact: (text) => hidden.redact(text) });
   process.on("uncaughtException", (error) => {
     log.error({ error }, "the coordinator failed and ends");
     process.exit(1);
@@ -48,7 +50,7 @@ async function main(): Promise<void> {
   setInterval(() => {}, 2 ** 31 - 1);
   const stack = new AsyncDisposableStack();
   try {
-    await start(config, replica, log, stack);
+    await start({ config, replica, log, stack, hidden });
   } catch (error) {
     await stack.disposeAsync().catch(() => undefined);
     startFailed(error, log);
@@ -69,8 +71,17 @@ function configOrExit(): Config {
   }
 }
 
+interface Start {
+  readonly config: Config;
+  readonly replica: string;
+  readonly log: Log;
+  readonly stack: AsyncDisposableStack;
+  /** What log lines pass: better informed once secrets can be read. */
+  readonly hidden: { redact: Redact };
+}
+
 /** Builds and starts everything; what has to be undone goes onto `stack`, and is undone from its top. */
-async function start(config: Config, replica: string, log: Log, stack: AsyncDisposableStack): Promise<void> {
+async function start({ config, replica, log, stack, hidden }: Start): Promise<void> {
   const startedAt = performance.now();
   for (const warning of config.warnings) log.warn({}, warning);
   const dataDir = prepareDataDir(config.data_dir);
@@ -104,11 +115,14 @@ async function start(config: Config, replica: string, log: Log, stack: AsyncDisp
   const presence = await joinReplicas(redis.replicas, url, log);
   stack.defer(() => presence.leave());
 
+  const redaction = makeRedaction({ ...redis, vault });
+  hidden.redact = (text) => redaction.all(text);
   const deps: Deps = {
     ...redis,
     store,
     driver,
     vault,
+    redaction,
     credentials: config.git_credentials === "host" ? hostCredentials({ env: host, timeoutMs: 10_000 }) : null,
     settings: Object.defineProperty({ ...config, agent_urls: [url] }, "agent_urls", { get: () => presence.urls() }),
     clock: Date.now,

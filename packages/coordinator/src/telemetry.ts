@@ -1,9 +1,10 @@
 /**
  * Logs: JSON lines on standard error, through pino. What is logged is ids, codes and times; never a token, a secret's
- * value, a message, or a URL's query (signed URLs carry their signature there).
+ * value, a message, or a URL's query (signed URLs carry their signature there). Errors may quote what they failed on: every
+ * string passes the redactor all the same.
  */
-import { pino } from "pino";
-import { HangarError } from "@hangar/shared";
+import { pino, type LogFn } from "pino";
+import { HangarError, redactor, type Redact } from "@hangar/shared";
 
 export type Fields = Readonly<Record<string, unknown>>;
 
@@ -20,13 +21,22 @@ export interface LogTarget {
 }
 
 /** `target`: where lines go; standard error unless given. */
-export function createLog(options: { level: string; replica: string }, target?: LogTarget): Log {
+export function createLog(options: { level: string; replica: string; redact?: Redact }, target?: LogTarget): Log {
+  const redact = options.redact ?? redactor([]);
   const base = {
     level: options.level,
     base: { replica: options.replica },
     timestamp: () => `,"time":"${new Date().toISOString()}"`,
-    formatters: { level: (label: string) => ({ level: label }) },
-    serializers: { error: describeError },
+    formatters: {
+      level: (label: string) => ({ level: label }),
+      log: (fields: Record<string, unknown>) => redactFields(fields, redact) as Record<string, unknown>,
+    },
+    hooks: {
+      logMethod(this: unknown, args: Parameters<LogFn>, method: LogFn): void {
+        const hidden = args.map((each: unknown) => (typeof each === "string" ? redact(each) : each));
+        method.apply(this as never, hidden as never);
+      },
+    },
     // A second net under "never log them": whatever is called so is not shown.
     redact: {
       paths: ["token", "secret", "password", "authorization", "*.token", "*.secret", "*.password", "*.authorization"],
@@ -34,6 +44,15 @@ export function createLog(options: { level: string; replica: string }, target?: 
     },
   };
   return target === undefined ? pino(base, pino.destination({ fd: 2, sync: true })) : pino(base, target);
+}
+
+/** Every string in it, hidden; errors told as fields. */
+function redactFields(value: unknown, redact: Redact): unknown {
+  if (typeof value === "string") return redact(value);
+  if (value instanceof Error) return redactFields(describeError(value), redact);
+  if (Array.isArray(value)) return value.map((each) => redactFields(each, redact));
+  if (typeof value !== "object" || value === null || Object.getPrototypeOf(value) !== Object.prototype) return value;
+  return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, redactFields(each, redact)]));
 }
 
 /** An error for a log line: a HangarError is its code and line; anything else also has its stack, causes included. */

@@ -8,7 +8,7 @@ import { existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { HangarError, SandboxId } from "@hangar/shared";
-import type { AgentEvent, BootSpec, StartPhase } from "@hangar/shared";
+import type { AgentEvent, BootSpec, Redactor, StartPhase } from "@hangar/shared";
 import { z } from "zod";
 import { fetchCandidate, missingFrom, restoreFetched } from "./candidates.ts";
 import type { Bad, Fetched, RestoreDeps } from "./candidates.ts";
@@ -16,14 +16,13 @@ import type { ParentState } from "./checkpoint/engine.ts";
 import { cloneWorkspace } from "./clone.ts";
 import { isCode, readJson, replaceFile } from "./durable.ts";
 import { run } from "./process.ts";
-import type { Redact } from "./redact.ts";
 import type { Environment } from "./sandbox-env.ts";
 import { runSetup } from "./setup.ts";
 
 export interface BootDeps extends RestoreDeps {
   readonly boot: BootSpec;
   readonly env: Environment;
-  readonly redact: Redact;
+  readonly redact: Redactor;
   readonly onPhase: (phase: StartPhase, detail: string | null) => void;
 }
 

@@ -2,10 +2,10 @@
 import { mkdir } from "node:fs/promises";
 import { dirname } from "node:path";
 import { HangarError } from "@hangar/shared";
+import type { Redact } from "@hangar/shared";
 import { isCode } from "./durable.ts";
 import { run } from "./process.ts";
 import type { Ran } from "./process.ts";
-import type { Redact } from "./redact.ts";
 import type { Environment } from "./sandbox-env.ts";
 
 export interface CloneInput {

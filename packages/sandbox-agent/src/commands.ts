@@ -1,6 +1,6 @@
 /** Does what the coordinator asks, each command once, and answers it as often as it is asked. */
-import { HangarError } from "@hangar/shared";
-import type { AgentCommand, CheckpointOutcome } from "@hangar/shared";
+import { CheckpointOutcome, HangarError } from "@hangar/shared";
+import type { AgentCommand, Redact } from "@hangar/shared";
 import type { ActivityWatch } from "./activity.ts";
 import { PATIENCE_MS } from "./checkpointer.ts";
 import type { Checkpointer } from "./checkpointer.ts";
@@ -25,6 +25,8 @@ export interface CommandsOptions {
   readonly journal: Journal;
   readonly activity: ActivityWatch;
   readonly log: Log;
+  /** Hides secrets in answers that say what went wrong. */
+  readonly redact: Redact;
   /** Resolves when the workspace is ready; rejects when the start failed. */
   readonly sandbox: Promise<Sandbox>;
   readonly answer: (id: string, reply: Reply) => void;
@@ -56,7 +58,8 @@ export class Commands {
     );
   }
 
-  #finish(id: string, reply: Reply): void {
+  #finish(id: string, said: Reply): void {
+    const reply = redacted(said, this.#options.redact);
     if (!reply.ok) this.#options.log.info(`${id} refused: ${reply.code}: ${reply.error}`);
     this.#options.journal.finish(id, reply);
     this.#options.answer(id, reply);
@@ -137,6 +140,13 @@ const ABANDONED: Reply = {
   code: "sandbox_lost",
   error: "The sandbox's daemon was restarted during this; it may have been done in part",
 };
+
+function redacted(reply: Reply, redact: Redact): Reply {
+  if (!reply.ok) return { ...reply, error: redact(reply.error) };
+  const outcome = CheckpointOutcome.safeParse(reply.value);
+  if (!outcome.success || outcome.data.outcome !== "failed") return reply;
+  return { ok: true, value: { ...outcome.data, error: redact(outcome.data.error) } };
+}
 
 function failure(error: unknown): Reply {
   if (error instanceof HangarError) return { ok: false, code: error.code, error: error.message };

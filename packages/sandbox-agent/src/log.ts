@@ -1,4 +1,5 @@
-/** The daemon's log: JSON lines on stderr. Holds no secrets and no content of the workspace. */
+/** The daemon's log: JSON lines on stderr. Holds no secrets and no content of the workspace; what an error quotes passes `redact`. */
+import type { Redact } from "@hangar/shared";
 import { pino } from "pino";
 
 export interface Log {
@@ -7,7 +8,7 @@ export interface Log {
   error(message: string): void;
 }
 
-export function newLog(sandbox: string): Log {
+export function newLog(sandbox: string, redact: Redact): Log {
   const destination = pino.destination({ dest: 2, sync: true });
   // A full disk or a closed stream must not end the daemon.
   destination.on("error", () => undefined);
@@ -16,8 +17,8 @@ export function newLog(sandbox: string): Log {
     destination,
   );
   return {
-    info: (message) => logger.info(message),
-    warn: (message) => logger.warn(message),
-    error: (message) => logger.error(message),
+    info: (message) => logger.info(redact(message)),
+    warn: (message) => logger.warn(redact(message)),
+    error: (message) => logger.error(redact(message)),
   };
 }

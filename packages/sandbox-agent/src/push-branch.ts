@@ -1,6 +1,6 @@
 /** Pushes the session's branch to its remote, for `suspend --push`. */
+import type { Redact } from "@hangar/shared";
 import { run } from "./process.ts";
-import type { Redact } from "./redact.ts";
 import type { Environment } from "./sandbox-env.ts";
 
 const MOST_MS = 120_000;

@@ -4,8 +4,8 @@
  */
 import { mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { HangarError } from "@hangar/shared";
-import type { AgentEvent, BootSpec, StartPhase } from "@hangar/shared";
+import { HangarError, redactor } from "@hangar/shared";
+import type { AgentEvent, BootSpec, Redactor, StartPhase } from "@hangar/shared";
 import { ActivityWatch } from "./activity.ts";
 import { pause } from "./backoff.ts";
 import { markReady, prepareWorkspace } from "./boot.ts";
@@ -24,7 +24,6 @@ import { Journal } from "./journal.ts";
 import { newLog } from "./log.ts";
 import type { Log } from "./log.ts";
 import { endLeftovers } from "./processes.ts";
-import { redactor } from "./redact.ts";
 import { makeSandbox } from "./sandbox.ts";
 import { prepareEnvironment } from "./sandbox-env.ts";
 import { Spool } from "./spool.ts";
@@ -36,9 +35,9 @@ const LAST_MS = 20_000;
 /** Resolves with the exit code once the sandbox has ended. The caller exits with it. */
 export async function run(_argv: readonly string[]): Promise<number> {
   const config = readConfig(process.env);
-  const log = newLog(config.sandbox);
   mkdirSync(config.state, { recursive: true, mode: 0o700 });
-  const daemon = new Daemon(config, log);
+  const daemon = new Daemon(config);
+  const { log } = daemon;
   let told = false;
   for (const signal of ["SIGTERM", "SIGINT"] as const) {
     process.on(signal, () => {
@@ -55,7 +54,7 @@ export async function run(_argv: readonly string[]): Promise<number> {
 
 class Daemon {
   readonly #config: Config;
-  readonly #log: Log;
+  readonly log: Log;
   readonly #coordinator: Coordinator;
   readonly #spool: Spool;
   readonly #journal: Journal;
@@ -67,16 +66,20 @@ class Daemon {
   readonly #exit = Promise.withResolvers<number>();
   readonly #stop = new AbortController();
   readonly #waiting = new Set<() => void>();
+  /** Before the boot answer has brought the secrets, it knows the sandbox's own token. */
+  #redact: Redactor;
   #sandbox: Sandbox | null = null;
   #phase: StartPhase = "starting";
   #ending = false;
 
-  constructor(config: Config, log: Log) {
+  constructor(config: Config) {
+    this.#redact = redactor([config.token]);
+    const log = newLog(config.sandbox, (text) => this.#redact(text));
     const warn = (message: string): void => log.warn(message);
     this.#config = config;
-    this.#log = log;
+    this.log = log;
     this.#coordinator = coordinatorHttp(config.urls, config.token, 3);
-    this.#spool = new Spool(config.state, warn);
+    this.#spool = new Spool(config.state, warn, () => this.#redact);
     this.#journal = new Journal(config.state, warn);
     this.#conversation = new Conversation(config.home);
     this.#tmuxFolder = tmuxFolder(config.state, config.sandbox);
@@ -89,6 +92,7 @@ class Daemon {
       journal: this.#journal,
       activity: this.#activity,
       log,
+      redact: (text) => this.#redact(text),
       sandbox: this.#ready.promise,
       answer: (id, reply) => this.#link.answer(id, reply),
     });
@@ -134,7 +138,8 @@ class Daemon {
     const boot = await this.#coordinator.boot(signal);
     checkBoot(boot, config);
     const harness = harnessFor(boot.harness);
-    const redact = redactor(Object.values(boot.secrets));
+    const redact = redactor(secretsOf(boot, config));
+    this.#redact = redact;
     const agent = [process.execPath, process.argv[1] ?? ""];
     const env = await prepareEnvironment({ config, boot, harness, agent, tmuxFolder: this.#tmuxFolder });
     if (this.#conversation.current?.harness !== boot.harness) {
@@ -147,7 +152,7 @@ class Daemon {
       env,
       redact,
       coordinator: this.#coordinator,
-      log: this.#log,
+      log: this.log,
       spool: this.#spool,
       conversation: this.#conversation,
       activity: this.#activity,
@@ -161,7 +166,7 @@ class Daemon {
       workspace: sandbox.workspace,
       identity: boot.identity,
       state: config.state,
-      log: this.#log,
+      log: this.log,
       signal,
       boot,
       env,
@@ -196,7 +201,7 @@ class Daemon {
   async #startFailed(error: unknown): Promise<void> {
     if (this.#stop.signal.aborted || this.#ending) return;
     const failure = startFailure(error);
-    this.#log.error(`the start failed: ${failure.message}`);
+    this.log.error(`the start failed: ${failure.message}`);
     this.#ready.reject(failure);
     if (failure.code === "stale_generation") return await this.#superseded(null);
     const event: AgentEvent = { type: "start_failed", code: failure.code, error: failure.message };
@@ -241,7 +246,7 @@ class Daemon {
   #leaseLost(): void {
     const sandbox = this.#sandbox;
     if (!sandbox || sandbox.freezer.frozen) return;
-    this.#log.warn("cut off for longer than the lease: the turn is stopped and a checkpoint is kept here");
+    this.log.warn("cut off for longer than the lease: the turn is stopped and a checkpoint is kept here");
     // A turn takes its checkpoint by itself.
     if (sandbox.turns.unsettled !== null) void sandbox.turns.interrupt();
     else {
@@ -259,7 +264,7 @@ class Daemon {
   async #superseded(generation: number | null): Promise<void> {
     if (this.#ending) return;
     this.#ending = true;
-    this.#log.warn(`superseded${generation === null ? "" : ` by generation ${generation}`}: ending everything`);
+    this.log.warn(`superseded${generation === null ? "" : ` by generation ${generation}`}: ending everything`);
     this.#stop.abort();
     this.#sandbox?.checkpointer.interrupt();
     void this.#sandbox?.turns.interrupt();
@@ -278,6 +283,13 @@ class Daemon {
     this.#exit.resolve(0);
   }
 }
+
+/** What must not be seen outside of this sandbox. */
+const secretsOf = (boot: BootSpec, config: Config): string[] => [
+  ...Object.values(boot.secrets),
+  config.token,
+  ...(boot.identity === null ? [] : [boot.identity]),
+];
 
 function startFailure(error: unknown): HangarError {
   if (error instanceof HangarError) return error;

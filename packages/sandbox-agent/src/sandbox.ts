@@ -1,6 +1,6 @@
 /** Puts together what there is in a sandbox once its workspace is ready. */
 import { join } from "node:path";
-import type { BootSpec } from "@hangar/shared";
+import type { BootSpec, Redactor } from "@hangar/shared";
 import type { ActivityWatch } from "./activity.ts";
 import { createMemory } from "./checkpoint/engine.ts";
 import type { Workspace } from "./checkpoint/engine.ts";
@@ -13,7 +13,6 @@ import { Freezer } from "./freeze.ts";
 import type { Harness } from "./harness/harness.ts";
 import type { Log } from "./log.ts";
 import { pushBranch } from "./push-branch.ts";
-import type { Redact } from "./redact.ts";
 import type { Environment } from "./sandbox-env.ts";
 import type { Spool } from "./spool.ts";
 import { Terminals } from "./terminal/terminals.ts";
@@ -24,7 +23,7 @@ export interface SandboxInput {
   readonly boot: BootSpec;
   readonly harness: Harness;
   readonly env: Environment;
-  readonly redact: Redact;
+  readonly redact: Redactor;
   readonly coordinator: Coordinator;
   readonly log: Log;
   readonly spool: Spool;
@@ -63,7 +62,7 @@ export function makeSandbox(input: SandboxInput): Sandbox & { readonly workspace
     limits: { maxUntrackedBytes: boot.settings.max_untracked_bytes, maxPartBytes: boot.settings.max_part_bytes },
     linked: input.linked,
     nextLink: input.nextLink,
-    onFailed: (reason, error) => spool.add({ type: "checkpoint_failed", reason, error: redact(error) }),
+    onFailed: (reason, error) => spool.add({ type: "checkpoint_failed", reason, error }),
     onSuperseded: input.onSuperseded,
   });
   const turns: Turns = new Turns({
@@ -71,6 +70,7 @@ export function makeSandbox(input: SandboxInput): Sandbox & { readonly workspace
     home: config.home,
     spool,
     log,
+    redact,
     conversation,
     place: () => ({ cwd: boot.cwd, env }),
     // A turn that ran has a checkpoint of its own, also where one at an interval was just ahead of it.

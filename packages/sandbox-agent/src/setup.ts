@@ -3,8 +3,8 @@ import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { HangarError } from "@hangar/shared";
+import type { Redactor } from "@hangar/shared";
 import { run } from "./process.ts";
-import type { Redact } from "./redact.ts";
 import type { Environment } from "./sandbox-env.ts";
 
 export interface SetupInput {
@@ -12,7 +12,7 @@ export interface SetupInput {
   readonly cwd: string;
   readonly env: Environment;
   readonly state: string;
-  readonly redact: Redact;
+  readonly redact: Redactor;
   readonly signal: AbortSignal;
 }
 
@@ -31,7 +31,7 @@ export async function runSetup({ script, cwd, env, state, redact, signal }: Setu
   const ran = await run(["/bin/sh", "-c", command, log, file], { cwd, env, signal });
   signal.throwIfAborted();
   if (ran.code === 0) return;
-  const said = redact(await tail(log));
+  const said = redact.excerpt(await tail(log));
   const lines = said.split("\n").slice(-SHOWN_LINES).join("\n");
   throw new HangarError(
     "setup_failed",

@@ -1,11 +1,15 @@
 /**
  * Events on their way to the coordinator: numbered, kept on disk until acknowledged, in memory as well.
  *
+ * No secret reaches the disk or the link: every event passes the redactor here, but for what a turn says, which passed it
+ * as a stream, so that a value that is split over two pieces is found.
+ *
  * Bounded: over the bound the oldest `turn_output` events go, the newest of them replaced by a line that says so;
  * lifecycle events are never dropped. Numbers never go back, also over restarts; gaps are allowed.
  */
 import { join } from "node:path";
-import { AgentEvent } from "@hangar/shared";
+import { AgentEvent, redactEvent } from "@hangar/shared";
+import type { Redactor } from "@hangar/shared";
 import { z } from "zod";
 import { LineFile } from "./durable.ts";
 
@@ -28,6 +32,7 @@ export class Spool {
   readonly #file: LineFile;
   readonly #bound: number;
   readonly #warn: (message: string) => void;
+  readonly #redact: () => Redactor;
   /** Oldest first; those before `#head` are acknowledged, and are cut off now and then. */
   #kept: Kept[] = [];
   #head = 0;
@@ -38,10 +43,11 @@ export class Spool {
   #listener: () => void = () => {};
 
   /** `bound`: bytes of unacknowledged events. */
-  constructor(folder: string, warn: (message: string) => void, bound = 32 * 1024 * 1024) {
+  constructor(folder: string, warn: (message: string) => void, redact: () => Redactor, bound = 32 * 1024 * 1024) {
     this.#file = new LineFile(join(folder, "spool.jsonl"));
     this.#bound = bound;
     this.#warn = warn;
+    this.#redact = redact;
     this.#load();
   }
 
@@ -55,7 +61,8 @@ export class Spool {
   }
 
   /** Numbers the event and keeps it. A full disk keeps it in memory alone. */
-  add(event: AgentEvent): number {
+  add(said: AgentEvent): number {
+    const event = said.type === "turn_output" ? said : redactEvent(said, this.#redact());
     const seq = ++this.#last;
     this.#keep({ seq, event });
     this.#write({ seq, event }, event.type !== "turn_output");

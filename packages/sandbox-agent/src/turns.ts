@@ -3,8 +3,8 @@
  * that ends in the middle says the rest when it is back: a turn that was running is `interrupted`, never run again.
  */
 import { join } from "node:path";
-import { HangarError, TurnId, TurnResult } from "@hangar/shared";
-import type { AgentCommand, AgentEvent, CheckpointOutcome } from "@hangar/shared";
+import { HangarError, redactResult, TurnId, TurnResult } from "@hangar/shared";
+import type { AgentCommand, AgentEvent, CheckpointOutcome, Redactor } from "@hangar/shared";
 import { z } from "zod";
 import type { Conversation } from "./conversation-state.ts";
 import { readJson, replaceFile } from "./durable.ts";
@@ -22,6 +22,7 @@ export interface TurnsOptions {
   readonly home: string;
   readonly spool: Spool;
   readonly log: Log;
+  readonly redact: Redactor;
   readonly conversation: Conversation;
   /** After the workspace is ready. */
   readonly place: () => { cwd: string; env: Environment };
@@ -150,7 +151,7 @@ export class Turns {
 
   /** Whether the harness ran. */
   async #run(command: TurnCommand, signal: AbortSignal): Promise<boolean> {
-    const { spool, conversation, place, home } = this.#options;
+    const { spool, conversation, place, home, redact } = this.#options;
     let result: TurnResult;
     let ran = false;
     try {
@@ -166,6 +167,7 @@ export class Turns {
         timeoutSeconds: command.timeout_seconds,
         handoff: command.handoff,
         signal,
+        redact,
         onOutput: (output) => spool.add({ type: "turn_output", turn: command.turn, output }),
         onConversation: (session) => conversation.set({ harness: command.harness, session }),
         onStarted: (pid) => {
@@ -183,7 +185,8 @@ export class Turns {
     return ran;
   }
 
-  #finish(turn: string, result: TurnResult): void {
+  #finish(turn: string, ended: TurnResult): void {
+    const result = redactResult(ended, this.#options.redact);
     const at = new Date().toISOString();
     this.#save({ stage: "finished", turn, seq: this.#options.spool.next, at, result });
     this.#emit({ type: "turn_finished", turn, at, result });

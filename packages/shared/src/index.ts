@@ -5,5 +5,7 @@ export * from "./environment.ts";
 export * from "./error.ts";
 export * from "./ids.ts";
 export * from "./protocol.ts";
+export * from "./redact.ts";
+export * from "./redact-event.ts";
 export * from "./session.ts";
 export * from "./transfer.ts";

@@ -1,5 +1,5 @@
 /** Errors as RFC 9457 problems: `application/problem+json` with Hangar's `code` and the request's id. */
-import { ERRORS, HangarError, type Problem } from "@hangar/shared";
+import { ERRORS, HangarError, redactor, type Problem } from "@hangar/shared";
 import { z } from "zod";
 
 export function problemResponse(thrown: unknown, requestId: string): Response {
@@ -18,10 +18,13 @@ export const toProblem = (error: HangarError, requestId: string): Problem => ({
   type: `urn:hangar:error:${error.code}`,
   title: ERRORS[error.code].title,
   status: error.status,
-  detail: error.message,
+  detail: hideCredentials(error.message),
   code: error.code,
   requestId,
 });
+
+/** A request that is quoted may have held one. */
+const hideCredentials = redactor([]);
 
 /**
  * Whatever was thrown, as an error that may be shown. What is not expected says nothing of its inside: it is logged with

@@ -1,8 +1,6 @@
 /** What a sandbox's events do to its session. Each is stored once, by its number, together with what it changes. */
-import type { AgentEvent, TurnResult } from "@hangar/shared";
-import { HangarError } from "@hangar/shared";
-import { redactor } from "../vault/redact.ts";
-import type { Redact } from "../vault/redact.ts";
+import type { AgentEvent } from "@hangar/shared";
+import { HangarError, redactEvent } from "@hangar/shared";
 import { stale } from "./agent-token.ts";
 import { disposition } from "./leftover.ts";
 import { iso, move } from "./machine.ts";
@@ -19,7 +17,8 @@ const ATTEMPTS = 50;
 export async function takeEvent(deps: Deps, agent: AgentIdentity, seq: number, event: AgentEvent): Promise<void> {
   const owner = { generation: agent.generation, nonce: agent.nonce, seq };
   if (isOutput(event)) {
-    const result = await deps.sessions.change(agent.session, owner, { events: [event], quiet: true });
+    const shown = await redactOutput(deps, agent, event);
+    const result = await deps.sessions.change(agent.session, owner, { events: [shown], quiet: true });
     if (!result.ok && result.why !== "duplicate") throw await stale(deps, agent);
     return;
   }
@@ -27,7 +26,8 @@ export async function takeEvent(deps: Deps, agent: AgentIdentity, seq: number, e
     const record = await deps.sessions.get(agent.session);
     if (record?.generation !== agent.generation || record.nonce !== agent.nonce) throw await stale(deps, agent);
     if (seq <= record.seq) return;
-    const { shown, move } = await effect(deps, record, event);
+    const said = redactEvent(event, await deps.redaction.for(record));
+    const { shown, move } = await effect(deps, record, said);
     const change = { ...move.change, events: [shown, ...(move.change.events ?? [])] };
     const result = await deps.sessions.change(agent.session, { rev: record.rev, ...move.guard, ...owner }, change);
     if (result.ok || result.why === "duplicate") return;
@@ -36,6 +36,12 @@ export async function takeEvent(deps: Deps, agent: AgentIdentity, seq: number, e
 }
 
 const isOutput = (event: AgentEvent): boolean => event.type === "turn_output" || event.type === "notice";
+
+/** Output comes often, and only its session's environment is asked for. */
+async function redactOutput(deps: Deps, agent: AgentIdentity, event: AgentEvent): Promise<AgentEvent> {
+  const record = await deps.sessions.get(agent.session);
+  return record ? redactEvent(event, await deps.redaction.for(record, false)) : event;
+}
 
 interface Effect {
   readonly shown: AgentEvent;
@@ -53,8 +59,7 @@ async function effect(deps: Deps, record: SessionRecord, event: AgentEvent): Pro
       return { shown: event, move: only(await restored(deps, record, event)) };
     case "start_failed": {
       if (record.state !== "STARTING") return { shown: event, move: only({}) };
-      const redact = await redactFor(deps, record);
-      const error = redact(event.error).trim().slice(0, 2000);
+      const error = event.error.trim().slice(0, 2000);
       return {
         shown: { ...event, error },
         move: startFailed(record, now, oneLine(error), await disposition(deps, record)),
@@ -62,19 +67,16 @@ async function effect(deps: Deps, record: SessionRecord, event: AgentEvent): Pro
     }
     case "turn_finished": {
       const turn = await runningTurn(deps, record, event.turn);
-      const shown = { ...event, result: redacted(event.result, await redactFor(deps, record)) };
-      if (turn?.state !== "running") return { shown, move: only({}) };
-      return { shown, move: only(finished(record, turn, now, shown.result)) };
+      if (turn?.state !== "running") return { shown: event, move: only({}) };
+      return { shown: event, move: only(finished(record, turn, now, event.result)) };
     }
     case "turn_settled": {
       const turn = await runningTurn(deps, record, event.turn);
-      const shown = event.error === null ? event : { ...event, error: (await redactFor(deps, record))(event.error) };
-      return { shown, move: turn ? settled(record, turn, now, shown) : only({}) };
+      return { shown: event, move: turn ? settled(record, turn, now, event) : only({}) };
     }
     case "checkpoint_failed": {
-      const error = (await redactFor(deps, record))(event.error);
-      const status = `A checkpoint (${event.reason}) failed: ${oneLine(error)}`;
-      return { shown: { ...event, error }, move: only(record.state === "IDLE" ? { set: { status } } : {}) };
+      const status = `A checkpoint (${event.reason}) failed: ${oneLine(event.error)}`;
+      return { shown: event, move: only(record.state === "IDLE" ? { set: { status } } : {}) };
     }
     default:
       return { shown: event, move: only({}) };
@@ -168,20 +170,4 @@ function notes(
 
 async function runningTurn(deps: Deps, record: SessionRecord, turn: string) {
   return record.running_turn === turn ? deps.sessions.turn(record.id, turn) : null;
-}
-
-function redacted(result: TurnResult, redact: Redact): TurnResult {
-  const safe = (text: string | null): string | null => (text === null ? null : redact(text));
-  return { ...result, summary: safe(result.summary), error: safe(result.error) };
-}
-
-/** The values of the environment's secrets, for as long as it takes to hide them. */
-async function redactFor(deps: Deps, record: SessionRecord): Promise<Redact> {
-  const environment = await deps.environments.get(record.owner, record.environment);
-  const values: string[] = [];
-  for (const name of environment?.secrets ?? []) {
-    const sealed = await deps.secrets.get(record.owner, name);
-    if (sealed) values.push(new TextDecoder().decode(await deps.vault.open(sealed)));
-  }
-  return redactor(values);
 }

@@ -1,4 +1,6 @@
 /** The daemon's side: its link and its HTTP calls, assembled from the use cases. */
+import { CheckpointOutcome } from "@hangar/shared";
+import type { Redactor } from "@hangar/shared";
 import { takeEvent } from "./agent-event.ts";
 import { authenticate, present, stale } from "./agent-token.ts";
 import { begin, downloads, renew } from "./begin.ts";
@@ -17,7 +19,10 @@ export function makeAgentSide(deps: Deps): AgentSide {
     boot: (agent) => boot(deps, agent),
     begin: (agent, input) => begin(deps, agent, input),
     renew: (agent, checkpoint, input) => renew(deps, agent, checkpoint, input),
-    commit: (agent, checkpoint, input) => commit(deps, agent, checkpoint, input),
+    async commit(agent, checkpoint, input) {
+      const redact = await redactorOf(deps, agent);
+      return commit(deps, agent, checkpoint, { ...input, warnings: input.warnings.map(redact) });
+    },
     downloads: (agent, input) => downloads(deps, agent, input),
     gitCredential: (agent, input) => gitCredential(deps, agent, input),
     async connected(agent, _hello, replica) {
@@ -30,8 +35,11 @@ export function makeAgentSide(deps: Deps): AgentSide {
       const record = await heard(deps, agent, { connected: true, activity });
       await stayAwake(deps, record);
     },
-    result: (agent, command, value) => settle(deps, agent, command, { ok: true, value }),
-    async failure(agent, command, code, error) {
+    async result(agent, command, value) {
+      await settle(deps, agent, command, { ok: true, value: await redactedAnswer(deps, agent, value) });
+    },
+    async failure(agent, command, code, said) {
+      const error = (await redactorOf(deps, agent))(said);
       await settle(deps, agent, command, { ok: false, code, error });
       const turn = turnOfCommand(command);
       if (turn !== null) await turnRefused(deps, agent, turn, error);
@@ -53,6 +61,18 @@ export function makeAgentSide(deps: Deps): AgentSide {
       }
     },
   };
+}
+
+async function redactorOf(deps: Deps, agent: AgentIdentity): Promise<Redactor> {
+  const record = await deps.sessions.get(agent.session);
+  return record ? deps.redaction.for(record) : deps.redaction.all;
+}
+
+/** A checkpoint that failed says why; other answers are what the user asked for, as it is. */
+async function redactedAnswer(deps: Deps, agent: AgentIdentity, value: unknown): Promise<unknown> {
+  const outcome = CheckpointOutcome.safeParse(value);
+  if (!outcome.success || outcome.data.outcome !== "failed") return value;
+  return { ...outcome.data, error: (await redactorOf(deps, agent))(outcome.data.error) };
 }
 
 /** Its daemon is there: the lease runs from now. */

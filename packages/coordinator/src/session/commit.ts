@@ -41,7 +41,7 @@ export async function commit(
   const published = await deps.sessions.change(
     agent.session,
     { from: LIVE, generation: agent.generation, nonce: agent.nonce },
-    publication(checkpoint),
+    publication(checkpoint, record),
   );
   if (!published.ok) throw await stale(deps, agent);
   // Acknowledged from here on, whatever becomes of the old ones.
@@ -51,11 +51,11 @@ export async function commit(
   return { checkpoint: toCheckpoint(checkpoint) };
 }
 
-export const publication = (checkpoint: CheckpointRecord): Change => ({
+export const publication = (checkpoint: CheckpointRecord, record?: SessionRecord): Change => ({
   checkpoints: [checkpoint],
   endBegin: checkpoint.id,
   // From here on the newest checkpoint is the one to go on from.
-  set: { restore_from: null, baseline_due: false },
+  set: { restore_from: null, baseline_due: false, ...(record && conversationOf(checkpoint, record)) },
   events: [
     {
       type: "checkpoint",
@@ -65,6 +65,15 @@ export const publication = (checkpoint: CheckpointRecord): Change => ({
     },
   ],
 });
+
+/** A conversation that was begun in a terminal is first heard of by the checkpoint that holds it. */
+const conversationOf = (checkpoint: CheckpointRecord, record: SessionRecord): Partial<SessionRecord> =>
+  record.harness_session === null &&
+  record.running_turn === null &&
+  checkpoint.harness_session !== null &&
+  checkpoint.harness === record.harness
+    ? { harness_session: checkpoint.harness_session }
+    : {};
 
 function repeated(before: CheckpointRecord, input: CommitCheckpoint): CommitAnswer {
   if (before.meta_sha256 === input.meta.sha256) return { checkpoint: toCheckpoint(before) };

@@ -4,6 +4,7 @@ import type { Checkpoint, SandboxInfo, Session, SessionListItem, Turn } from "@h
 import { atRisk, heldUntil, isHolding } from "./held.ts";
 import { awakeBy, isLive, iso } from "./machine.ts";
 import type { Deps } from "./ports.ts";
+import { hideCredentials } from "./redaction.ts";
 import type { CheckpointRecord, SessionRecord, TurnRecord } from "./record.ts";
 
 /** By id, name or sandbox id. `session_not_found`; `sandbox_not_found` for a sandbox that is no more. */
@@ -35,6 +36,10 @@ export const toTurn = ({ timeout_seconds: _t, preamble: _p, ...turn }: TurnRecor
 
 export const toCheckpoint = ({ meta_file: _m, ...checkpoint }: CheckpointRecord): Checkpoint => checkpoint;
 
+/** The user of ssh is no secret; a token in a URL is. */
+const shownRepo = (repo: string | null): string | null =>
+  repo === null || repo.startsWith("ssh:") ? repo : hideCredentials(repo);
+
 /** Without the fields that only Hangar needs. */
 function toSession(deps: Deps, record: SessionRecord, turns: Turn[], checkpoints: CheckpointRecord[]): Session {
   return {
@@ -45,7 +50,7 @@ function toSession(deps: Deps, record: SessionRecord, turns: Turn[], checkpoints
     environment: record.environment,
     harness: record.harness,
     model: record.model,
-    repo: record.repo,
+    repo: shownRepo(record.repo),
     base_branch: record.base_branch,
     branch: record.branch,
     harness_session: record.harness_session,
@@ -83,7 +88,7 @@ export async function listItem(deps: Deps, record: SessionRecord): Promise<Sessi
   const { turns, queued, checkpoints } = await deps.sessions.counts(record.id);
   const { id, name, title, environment, harness, repo, branch, state, status, phase } = record;
   const { last_summary, last_active_at } = record;
-  const shown = { id, name, title, environment, harness, repo, branch, state, status, phase };
+  const shown = { id, name, title, environment, harness, repo: shownRepo(repo), branch, state, status, phase };
   return { ...shown, turns, queued, checkpoints, last_summary, last_active_at };
 }
 

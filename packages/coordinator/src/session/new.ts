@@ -13,6 +13,7 @@ import type { EnvironmentRecord, NewSession } from "@hangar/shared";
 import { identityKey } from "../store/store.ts";
 import { expiry, iso } from "./machine.ts";
 import type { Change, Deps } from "./ports.ts";
+import { hideCredentials } from "./redaction.ts";
 import type { SessionRecord } from "./record.ts";
 import { newTurn } from "./send.ts";
 
@@ -30,7 +31,7 @@ export async function create(deps: Deps, owner: string, input: NewSession): Prom
   const change: Change = {
     events: [
       { type: "state", state: "STARTING", status: null },
-      ...(turn ? [{ type: "turn_queued" as const, turn: turn.id, message: turn.message }] : []),
+      ...(turn ? [{ type: "turn_queued" as const, turn: turn.id, message: hideCredentials(turn.message) }] : []),
     ],
     ...(turn && { turns: [turn], enqueue: [turn.id] }),
     dueBy: deps.clock(),

@@ -17,6 +17,7 @@ import type {
 import type { Driver } from "../driver/driver.ts";
 import type { Store } from "../store/store.ts";
 import type { Vault } from "../vault/vault.ts";
+import type { Redaction } from "./redaction.ts";
 import type { BeginRecord, CheckpointRecord, SessionRecord, TurnRecord } from "./record.ts";
 
 export type { Driver, Store, Vault };
@@ -216,6 +217,7 @@ export interface Deps {
   readonly store: Store;
   readonly driver: Driver;
   readonly vault: Vault;
+  readonly redaction: Redaction;
   /** None: sandboxes are offered no credentials. */
   readonly credentials: HostCredentials | null;
   readonly settings: Settings;

@@ -3,6 +3,7 @@ import { HangarError, newNonce, newTurnId } from "@hangar/shared";
 import type { SendMessage } from "@hangar/shared";
 import { isLive, iso, start } from "./machine.ts";
 import type { Change, Deps } from "./ports.ts";
+import { hideCredentials } from "./redaction.ts";
 import type { SessionRecord, TurnRecord } from "./record.ts";
 import { refuseArchived } from "./open.ts";
 
@@ -24,7 +25,7 @@ export async function send(
       set: { wanted: "up", last_active_at: iso(now), start_failures: 0, start_not_before: 0 },
       turns: [turn],
       enqueue: [turn.id],
-      events: [{ type: "turn_queued", turn: turn.id, message: turn.message }],
+      events: [{ type: "turn_queued", turn: turn.id, message: hideCredentials(turn.message) }],
       ...(input.idempotency_key !== undefined && { idempotency: { key: input.idempotency_key, turn: turn.id } }),
       dueBy: now,
     };

@@ -1,11 +1,11 @@
 /** Turns: from the queue to the sandbox, and their end. */
 import { HangarError } from "@hangar/shared";
 import type { AgentCommand, TurnResult, Usage } from "@hangar/shared";
-import { redactor } from "../vault/redact.ts";
 import { handoffAccount } from "./handoff.ts";
 import { iso, move } from "./machine.ts";
 import type { Move } from "./machine.ts";
 import type { Change, Deps } from "./ports.ts";
+import { hideCredentials } from "./redaction.ts";
 import type { SessionRecord, TurnRecord } from "./record.ts";
 import { update } from "./update.ts";
 
@@ -179,6 +179,5 @@ function add(sum: Usage | null, more: Usage | null): Usage | null {
   };
 }
 
-const hideCredentials = redactor([]);
 /** What a sandbox said, fit for a status line. */
 export const oneLine = (text: string): string => hideCredentials(text).replace(/\s+/g, " ").trim().slice(0, 500);

@@ -34,6 +34,7 @@ import { terminalRoutes } from "../../src/http/terminals.ts";
 import { serveUpgrades } from "../../src/http/upgrades.ts";
 import { connectRedis } from "../../src/redis/connect.ts";
 import type { Deps } from "../../src/session/ports.ts";
+import { makeRedaction } from "../../src/session/redaction.ts";
 import { makeAgentSide, makeLoops, makeSessions } from "../../src/session/sessions.ts";
 import { volumeRoutes } from "../../src/store/volume-http.ts";
 import { openVolumeStore } from "../../src/store/volume.ts";
@@ -78,6 +79,7 @@ export async function startScripted(): Promise<ScriptedHangar> {
     store,
     driver,
     vault,
+    redaction: makeRedaction({ ...redis, vault }),
     credentials: hostCredentials({ env: await gitHome(dir), timeoutMs: 20_000 }),
     settings: {
       session_keep_checkpoints: 5,

@@ -12,6 +12,7 @@ import type { Driver, SandboxSpec, SandboxStatus } from "../../src/driver/driver
 import { connectRedis } from "../../src/redis/connect.ts";
 import type { RedisAdapters } from "../../src/redis/connect.ts";
 import type { AgentIdentity, AgentSide, Loops, Sessions } from "../../src/session/sessions.ts";
+import { makeRedaction } from "../../src/session/redaction.ts";
 import { makeAgentSide, makeLoops, makeSessions } from "../../src/session/sessions.ts";
 import type { Deps, Settings } from "../../src/session/ports.ts";
 import { checkpointKey } from "../../src/store/store.ts";
@@ -142,6 +143,7 @@ export class World {
       store,
       driver: this.driver,
       vault: this.vault,
+      redaction: makeRedaction({ ...redis, vault: this.vault }),
       credentials: null,
       settings: this.settings,
       clock: () => this.now,

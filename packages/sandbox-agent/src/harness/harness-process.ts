@@ -2,7 +2,7 @@
 import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { constants } from "node:os";
-import type { TurnOutput } from "@hangar/shared";
+import type { Redactor, TurnOutput } from "@hangar/shared";
 import type { Command, Exit, OutputParser } from "./harness.ts";
 import { type Process, stopProcesses } from "./processes.ts";
 import { readOutput } from "./read-output.ts";
@@ -25,6 +25,7 @@ export interface ProcessInput {
   readonly signal: AbortSignal;
   readonly timeoutSeconds: number | null;
   readonly graceMs: number;
+  readonly redact: Redactor;
   readonly onOutput: (output: TurnOutput) => void;
   readonly onStarted: (pid: number) => void;
 }
@@ -84,7 +85,7 @@ export async function runProcess(input: ProcessInput): Promise<Ended> {
     stopFor("refused");
   };
 
-  const output = readOutput({ stdout, stderr }, input.parser, onOutput);
+  const output = readOutput({ stdout, stderr }, input.parser, input.redact, onOutput);
   // A process that ends without reading its input is no error of ours.
   child.stdin?.on("error", () => undefined);
   child.stdin?.end(command.stdin);

@@ -1,7 +1,8 @@
-/** Turns a harness's stdout and stderr into events, line by line as they come, within bounds. */
+/** Turns a harness's stdout and stderr into events, line by line as they come, without secrets, within bounds. */
 import type { Readable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
-import type { TurnOutput } from "@hangar/shared";
+import { redactOutputs } from "@hangar/shared";
+import type { Redactor, TurnOutput } from "@hangar/shared";
 import { LIMITS, type OutputParser } from "./harness.ts";
 import { blockSplitter, type Line, lineSplitter, type Splitter } from "./lines.ts";
 import { cutMiddle, pieces } from "./text.ts";
@@ -22,16 +23,21 @@ const MOST_LOOKS = 25;
 export function readOutput(
   { stdout, stderr }: { stdout: Readable; stderr: Readable },
   parser: OutputParser,
+  redact: Redactor,
   onOutput: (output: TurnOutput) => void,
 ): OutputReader {
-  const emit = boundedEmitter(onOutput);
+  const hidden = redactOutputs(redact);
+  const tailHidden = redact.stream();
+  const show = boundedEmitter(onOutput);
+  // Before anything is cut to its bound: half a secret would not be known for one.
+  const emit = (outputs: readonly TurnOutput[]): void => show(outputs.flatMap((output) => hidden.push(output)));
   let tail = "";
   const streams = [
     reading(stdout, parser.plain ? blockSplitter(LIMITS.event) : lineSplitter(LIMITS.line), (lines) => {
       emit(lines.flatMap((line) => outputOf(line, parser)));
     }),
     reading(stderr, blockSplitter(LIMITS.event), (lines) => {
-      for (const { text } of lines) tail = `${tail}${text}\n`.slice(-LIMITS.stderr);
+      for (const { text } of lines) tail = (tail + tailHidden.push(`${text}\n`)).slice(-LIMITS.stderr);
       emit(lines.map(({ text }) => ({ kind: "stderr", text: `${text}\n` })));
     }),
   ];
@@ -47,7 +53,8 @@ export function readOutput(
         quiet = streams.some((each, index) => each.reads() !== read[index]) ? 0 : quiet + 1;
       }
       for (const each of streams) each.letGo();
-      return tail;
+      show(hidden.flush());
+      return (tail + tailHidden.flush()).slice(-LIMITS.stderr);
     },
   };
 }

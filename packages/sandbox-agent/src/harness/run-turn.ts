@@ -1,6 +1,6 @@
 /** Runs one turn of any harness: prepare, run, judge. */
 import { stat } from "node:fs/promises";
-import { HangarError, type TurnOutput, type TurnResult } from "@hangar/shared";
+import { HangarError, type Redactor, type TurnOutput, type TurnResult } from "@hangar/shared";
 import { apiErrorLine } from "./api-errors.ts";
 import { findProgram, requireProgram } from "./find-program.ts";
 import { type Command, type Harness, LIMITS, type OutputParser, type Place, type TurnContext } from "./harness.ts";
@@ -28,6 +28,8 @@ export interface TurnInput {
    * `interrupted`; any other reason gives `cancelled`.
    */
   readonly signal: AbortSignal;
+  /** Hides secrets in what `onOutput` is given. The transcript keeps them. */
+  readonly redact: Redactor;
   readonly onOutput: (output: TurnOutput) => void;
   /** The harness's process runs. Not called when the turn fails before. */
   readonly onStarted: (pid: number) => void;
@@ -135,7 +137,7 @@ async function judge(input: TurnInput, prepared: Prepared, ended: Ended, verdict
   return {
     state,
     exit_code: ended.exitCode,
-    summary: verdict.summary === null ? null : cutMiddle(verdict.summary, LIMITS.summary),
+    summary: verdict.summary === null ? null : cutMiddle(input.redact.excerpt(verdict.summary), LIMITS.summary),
     error: state === "done" ? null : errorOf(input, ended, verdict),
     harness_session: after === null ? null : session,
     conversation_lost: lost,

@@ -1,6 +1,7 @@
 import { appendFileSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { redactor } from "@hangar/shared";
 import type { AgentEvent } from "@hangar/shared";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Journal } from "../../src/journal.ts";
@@ -15,6 +16,7 @@ afterEach(() => rmSync(folder, { recursive: true, force: true }));
 const unexpected = (message: string): never => {
   throw new Error(message);
 };
+const redact = () => redactor(["canary-in-a-notice"]);
 const notice = (text: string): AgentEvent => ({ type: "notice", text });
 const output = (text: string): AgentEvent => ({
   type: "turn_output",
@@ -28,41 +30,41 @@ const textsOf = (spool: Spool): string[] =>
   });
 
 test("what was not acknowledged is there after a restart, with its numbers", () => {
-  const first = new Spool(folder, unexpected);
+  const first = new Spool(folder, unexpected, redact);
   for (const text of ["a", "b", "c"]) first.add(notice(text));
   first.ack(1);
   first.close();
-  const second = new Spool(folder, unexpected);
+  const second = new Spool(folder, unexpected, redact);
   expect(second.after(0, 1e9).map(({ seq }) => seq)).toEqual([2, 3]);
   expect(second.add(notice("d"))).toBe(4);
   expect(textsOf(second)).toEqual(["b", "c", "d"]);
 });
 
 test("numbers never go back, also when all was acknowledged or the coordinator knows of more", () => {
-  const first = new Spool(folder, unexpected);
+  const first = new Spool(folder, unexpected, redact);
   first.add(notice("a"));
   first.ack(1);
   first.close();
-  const second = new Spool(folder, unexpected);
+  const second = new Spool(folder, unexpected, redact);
   expect(second.next).toBe(2);
   second.ack(40);
   second.close();
-  expect(new Spool(folder, unexpected).next).toBe(41);
+  expect(new Spool(folder, unexpected, redact).next).toBe(41);
 });
 
 test("a line torn by a kill is passed over, and the next one is whole", () => {
-  const first = new Spool(folder, unexpected);
+  const first = new Spool(folder, unexpected, redact);
   first.add(notice("a"));
   first.close();
   appendFileSync(join(folder, "spool.jsonl"), '{"seq":2,"event":{"type":"noti');
-  const second = new Spool(folder, unexpected);
+  const second = new Spool(folder, unexpected, redact);
   second.add(notice("b"));
   second.close();
-  expect(textsOf(new Spool(folder, unexpected))).toEqual(["a", "b"]);
+  expect(textsOf(new Spool(folder, unexpected, redact))).toEqual(["a", "b"]);
 });
 
 test("over its bound the oldest output goes and says so; lifecycle events stay", () => {
-  const spool = new Spool(folder, unexpected, 10_000);
+  const spool = new Spool(folder, unexpected, redact, 10_000);
   spool.add(notice("begin"));
   for (let i = 0; i < 100; i++) spool.add(output(`${i}`.padStart(500, "x")));
   spool.add(notice("end"));
@@ -74,11 +76,11 @@ test("over its bound the oldest output goes and says so; lifecycle events stay",
   expect(texts.join("").length).toBeLessThan(11_000);
   expect(statSync(join(folder, "spool.jsonl")).size).toBeLessThan(30_000);
   spool.close();
-  expect(textsOf(new Spool(folder, unexpected))).toEqual(texts);
+  expect(textsOf(new Spool(folder, unexpected, redact))).toEqual(texts);
 });
 
 test("acknowledged one by one, each is gone and the rest stays", () => {
-  const spool = new Spool(folder, unexpected);
+  const spool = new Spool(folder, unexpected, redact);
   for (let i = 1; i <= 50; i++) spool.add(notice(String(i)));
   for (let i = 1; i <= 50; i++) {
     expect(spool.after(i - 1, 1)).toEqual([{ seq: i, event: notice(String(i)) }]);
@@ -89,7 +91,7 @@ test("acknowledged one by one, each is gone and the rest stays", () => {
 });
 
 test("the file does not grow with what was acknowledged", () => {
-  const spool = new Spool(folder, unexpected);
+  const spool = new Spool(folder, unexpected, redact);
   for (let i = 0; i < 2000; i++) spool.ack(spool.add(output("x".repeat(500))));
   expect(statSync(join(folder, "spool.jsonl")).size).toBeLessThan(400_000);
 });
@@ -131,7 +133,15 @@ test("the journal keeps the newest and forgets large answers of old commands", (
 
 test("a file that is not a spool is passed over", () => {
   writeFileSync(join(folder, "spool.jsonl"), "\0\0\0garbage\n{}\n[1]\n");
-  const spool = new Spool(folder, unexpected);
+  const spool = new Spool(folder, unexpected, redact);
   expect(spool.add(notice("a"))).toBe(1);
   expect(readFileSync(join(folder, "spool.jsonl"), "utf8")).not.toContain("garbage");
+});
+
+test("no secret reaches the disk", () => {
+  const spool = new Spool(folder, unexpected, redact);
+  spool.add(notice("the push failed: canary-in-a-notice was refused"));
+  spool.close();
+  expect(textsOf(spool)).toEqual(["the push failed: *** was refused"]);
+  expect(readFileSync(join(folder, "spool.jsonl"), "utf8")).not.toContain("canary");
 });

@@ -1,4 +1,5 @@
 /** A home and a workspace of their own for harness tests, and a turn with everything that it said. */
+import { redactor } from "@hangar/shared";
 import { execFile } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { mkdir, mkdtemp, readFile, rm } from "node:fs/promises";
@@ -44,6 +45,7 @@ export async function say(harness: Harness, sandbox: Sandbox, saying: Saying): P
     timeoutSeconds: null,
     handoff: false,
     signal: new AbortController().signal,
+    redact: redactor([]),
     onStarted: () => undefined,
     ...input,
     harness,

@@ -15,8 +15,10 @@ export interface Context {
   onInterrupt(callback: () => void): () => void;
 }
 
-export async function readAll(stream: Readable): Promise<string> {
+export const readAll = async (stream: Readable): Promise<string> => (await readAllBytes(stream)).toString("utf8");
+
+export async function readAllBytes(stream: Readable): Promise<Buffer> {
   const chunks: Buffer[] = [];
   for await (const chunk of stream) chunks.push(Buffer.from(chunk as Uint8Array));
-  return Buffer.concat(chunks).toString("utf8");
+  return Buffer.concat(chunks);
 }

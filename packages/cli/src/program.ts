@@ -98,7 +98,9 @@ A file, as YAML or JSON (only the name is needed; several: separated by ---):
   model: null
   setup: npm ci                   # a shell script, run in the fresh clone
   variables: { NODE_ENV: test }
-  secrets: [ANTHROPIC_API_KEY]    # by name: see hangar secret set
+  secrets:                        # by name: see hangar secret set
+    - ANTHROPIC_API_KEY           # a variable
+    - { name: KUBECONFIG_DEV, file: ~/.kube/config, mode: "0600" }
   idle_minutes: 30                # 0: stays up until you suspend it
   ttl_minutes: 1440               # 0: no limit
   keep_ignored: [.env]            # ignored files that travel all the same`;
@@ -135,6 +137,13 @@ function secrets(secret: Command, context: Context): void {
     .command("set <name>")
     .description("set one; its value comes from standard input, or is asked for")
     .option("--from-env [variable]", "take the value from a variable (without a name: of the same name)")
+    .option("--file <file>", "take the value from a file, of UTF-8 text")
+    .option(
+      "--as <path>",
+      "in the sandbox it is a file, byte for byte, and no variable: ~/PATH, or one inside the repo",
+    )
+    .option("--mode <mode>", "of that file, for its owner alone (0600)")
+    .option("--env <environment>", "for that environment alone; it goes before the one for all")
     .addOption(json())
     .addHelpText(
       "after",
@@ -142,6 +151,8 @@ function secrets(secret: Command, context: Context): void {
         "hangar secret set ANTHROPIC_API_KEY",
         "hangar secret set NPM_TOKEN < token.txt",
         "hangar secret set ANTHROPIC_API_KEY --from-env",
+        "hangar secret set KUBECONFIG_DEV --file ~/.kube/dev.yaml --as '~/.kube/config'",
+        "hangar secret set NPM_TOKEN --env app < token.txt",
       ),
     )
     .action((name, options) => setSecret(context, name, options));
@@ -154,8 +165,9 @@ function secrets(secret: Command, context: Context): void {
   secret
     .command("rm <name>")
     .description("remove one")
-    .addHelpText("after", examples("hangar secret rm NPM_TOKEN"))
-    .action((name) => removeSecret(context, name));
+    .option("--env <environment>", "the one for that environment alone")
+    .addHelpText("after", examples("hangar secret rm NPM_TOKEN", "hangar secret rm NPM_TOKEN --env app"))
+    .action((name, options) => removeSecret(context, name, options));
 }
 
 function sessions(command: Command, context: Context): void {

@@ -140,7 +140,7 @@ async function start({ config, replica, log, stack, hidden }: Start): Promise<vo
     sessions,
     agents,
     environments: makeEnvironments({ repository: redis.environments, defaults: config }),
-    secrets: makeSecrets({ repository: redis.secrets, vault }),
+    secrets: makeSecrets({ repository: redis.secrets, environments: redis.environments, vault }),
     vault: { reseal: () => reseal(deps, OWNER) },
     checkAdmin: adminCheck(token),
     checkHost: hostCheck({ host: config.host, advertiseUrl: url }),

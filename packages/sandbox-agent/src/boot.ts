@@ -23,6 +23,8 @@ export interface BootDeps extends RestoreDeps {
   readonly boot: BootSpec;
   readonly env: Environment;
   readonly redact: Redactor;
+  /** Puts the secrets that are files into the workspace. */
+  readonly linkSecrets: () => void;
   readonly onPhase: (phase: StartPhase, detail: string | null) => void;
 }
 
@@ -141,6 +143,7 @@ async function freshClone(deps: BootDeps, seconds: Record<string, number>): Prom
     baseMayBeGone: boot.candidates.length > 0,
   });
   seconds["cloning"] = (performance.now() - since) / 1000;
+  deps.linkSecrets();
   if (boot.setup !== null && boot.setup.trim() !== "") {
     const since = performance.now();
     deps.onPhase("setup", null);

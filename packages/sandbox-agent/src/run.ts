@@ -26,6 +26,7 @@ import type { Log } from "./log.ts";
 import { endLeftovers } from "./processes.ts";
 import { makeSandbox } from "./sandbox.ts";
 import { prepareEnvironment } from "./sandbox-env.ts";
+import { linkSecretFiles, writeSecretFiles } from "./secret-files.ts";
 import { Spool } from "./spool.ts";
 import { tmuxFolder } from "./terminal/tmux.ts";
 
@@ -142,6 +143,8 @@ class Daemon {
     this.#redact = redact;
     const agent = [process.execPath, process.argv[1] ?? ""];
     const env = await prepareEnvironment({ config, boot, harness, agent, tmuxFolder: this.#tmuxFolder });
+    const files = { home: config.home, cwd: boot.cwd, files: boot.secret_files };
+    writeSecretFiles(files);
     if (this.#conversation.current?.harness !== boot.harness) {
       this.#conversation.set({ harness: boot.harness, session: boot.harness_session });
     }
@@ -171,9 +174,11 @@ class Daemon {
       boot,
       env,
       redact,
+      linkSecrets: () => linkSecretFiles(files),
       onPhase: (phase, detail) => this.#say(phase, detail),
     });
     signal.throwIfAborted();
+    linkSecretFiles(files);
     if (booted.parent !== "keep") sandbox.checkpointer.restoredFrom(boot.baseline ? null : booted.parent);
     if (booted.restored) this.#spool.add(booted.restored);
     this.#say("ready", null);
@@ -287,6 +292,7 @@ class Daemon {
 /** What must not be seen outside of this sandbox. */
 const secretsOf = (boot: BootSpec, config: Config): string[] => [
   ...Object.values(boot.secrets),
+  ...boot.secret_files.map(({ value }) => value),
   config.token,
   ...(boot.identity === null ? [] : [boot.identity]),
 ];

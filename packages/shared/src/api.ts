@@ -19,7 +19,7 @@
  *   POST   /api/imports                        ImportRequest → 201 ImportAnswer
  *   POST   /api/imports/{id}                   ImportRequest → Session   its objects are there   DELETE → 204
  *   GET    /api/environments  GET|PUT|DELETE /api/environments/{name}      Environment
- *   GET    /api/secrets  PUT /api/secrets/{name} { value }  DELETE /api/secrets/{name}
+ *   GET    /api/secrets  PUT /api/secrets/{name}[?environment=] SecretPut  DELETE /api/secrets/{name}[?environment=]
  *   POST   /api/vault/reseal                   → Resealed
  *   GET    /api/sandboxes                      → { sandboxes: SandboxInfo[] }
  *   POST   /api/sandboxes/{id or session}/exec ExecRequest → ExecResult
@@ -29,7 +29,7 @@
  */
 import { z } from "zod";
 import { AgentEvent } from "./protocol.ts";
-import { BranchName, Environment, HarnessName, RepoUrl, VariableName } from "./environment.ts";
+import { BranchName, Environment, HarnessName, RepoUrl, SecretMode, SecretPath, VariableName } from "./environment.ts";
 import { CheckpointId, SandboxId, SessionId, Slug, TurnId } from "./ids.ts";
 import { SessionState, StartPhase, TurnState } from "./session.ts";
 
@@ -146,8 +146,26 @@ export const EnvironmentRecord = Environment.extend({
 });
 export type EnvironmentRecord = z.infer<typeof EnvironmentRecord>;
 
-export const SecretPut = z.strictObject({ value: z.string().min(1).max(1_000_000) });
-export const SecretInfo = z.strictObject({ name: VariableName, updated_at: z.iso.datetime() });
+export const SecretPut = z.strictObject({
+  /** Exact, every line break included. */
+  value: z
+    .string()
+    .min(1, "it is empty: remove the secret instead, or give a value")
+    .max(1_000_000)
+    .refine((value) => value.isWellFormed(), "it is not valid Unicode: encode it, such as in base64"),
+  /** It is a file there, and no variable, where its environment does not say otherwise. */
+  file: SecretPath.optional(),
+  mode: SecretMode.optional(),
+});
+export type SecretPut = z.infer<typeof SecretPut>;
+export const SecretInfo = z.strictObject({
+  name: VariableName,
+  /** It goes before the one of the same name without an environment. */
+  environment: Slug.nullable(),
+  file: z.string().nullable(),
+  mode: z.string().nullable(),
+  updated_at: z.iso.datetime(),
+});
 export type SecretInfo = z.infer<typeof SecretInfo>;
 
 export const Status = z.strictObject({

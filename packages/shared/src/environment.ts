@@ -45,6 +45,42 @@ const relativePath = z
     "give a path inside the repo",
   );
 
+/** Where a secret's file lies: `~/…` in the sandbox's home, or a path inside the repo. */
+export const SecretPath = z
+  .string()
+  .max(1024)
+  .refine(
+    (path) =>
+      // oxlint-disable-next-line no-control-regex -- control characters are what is refused
+      /^(?:~\/)?[^/~][^\x00-\x1f\x7f]*$/.test(path) &&
+      !path.split("/").some((part) => part === "" || part === "." || part === ".." || part.toLowerCase() === ".git") &&
+      !/^~\/\.hangar(?:\/|$)/.test(path),
+    "give ~/… or a path inside the repo, without .. and outside of .git and ~/.hangar",
+  );
+
+/** In octal, for the owner alone. YAML's `0600` is the number 600. */
+export const SecretMode = z
+  .union([z.string(), z.number()])
+  .transform((mode) => String(mode).padStart(4, "0"))
+  .refine((mode) => /^0[4-7]00$/.test(mode), 'for the owner alone, such as "0600" or "0400"');
+
+/** A secret that is a file, and no variable. */
+const SecretFile = z.strictObject({ name: VariableName, file: SecretPath, mode: SecretMode.optional() });
+const SecretRef = z.union([VariableName, SecretFile], {
+  error: "give a secret's name, or { name, file, mode } with a file at ~/… or inside the repo",
+});
+type SecretRef = z.infer<typeof SecretRef>;
+
+/** The same, whichever way it was written; `file`: none where the environment does not say. */
+export const secretRefs = (
+  secrets: readonly SecretRef[],
+): { readonly name: string; readonly file: string | null; readonly mode: string | null }[] =>
+  secrets.map((ref) =>
+    typeof ref === "string"
+      ? { name: ref, file: null, mode: null }
+      : { name: ref.name, file: ref.file, mode: ref.mode ?? null },
+  );
+
 export const Environment = z.strictObject({
   name: Slug,
   /** None: the session starts in an empty repository. */
@@ -56,8 +92,8 @@ export const Environment = z.strictObject({
   /** A shell script, run in the fresh clone before the restore. */
   setup: z.string().max(65_536).nullable().default(null),
   variables: z.record(VariableName, z.string().max(65_536)).default({}),
-  /** Names of secrets in the vault; injected fresh at every open. */
-  secrets: z.array(VariableName).max(200).default([]),
+  /** Secrets in the vault, injected fresh at every open: by name as variables, or `{ name, file, mode }` as files. */
+  secrets: z.array(SecretRef).max(200).default([]),
   /** Minutes (fractions too) without activity after which the session suspends; 0: stays up. */
   idle_minutes: z.number().min(0).max(525_600).default(30),
   /** A sandbox's hard limit in minutes, extended while it is used; 0: none. */

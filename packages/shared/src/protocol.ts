@@ -11,7 +11,7 @@
 import { z } from "zod";
 import { Activity } from "./activity.ts";
 import { Checkpoint, CheckpointReason, LeftOut, ObjectId, Part, PartFile, Sha256 } from "./checkpoint.ts";
-import { BranchName, HarnessName, RepoUrl, VariableName } from "./environment.ts";
+import { BranchName, HarnessName, RepoUrl, SecretMode, SecretPath, VariableName } from "./environment.ts";
 import { CheckpointId, CommandId, SandboxId, SessionId, TurnId } from "./ids.ts";
 import { StartPhase, Usage } from "./session.ts";
 
@@ -239,6 +239,7 @@ export const BootSpec = z.strictObject({
   setup: z.string().nullable(),
   variables: z.record(VariableName, z.string()),
   secrets: z.record(VariableName, z.string()),
+  secret_files: z.array(z.strictObject({ name: VariableName, path: SecretPath, mode: SecretMode, value: z.string() })),
   keep_ignored: z.array(z.string()),
   /** Newest first. Empty: a fresh session. */
   candidates: z.array(RestoreCandidate),

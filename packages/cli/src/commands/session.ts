@@ -62,7 +62,7 @@ async function onTheSpot(context: Context, options: NewOptions): Promise<Record<
   const repo = options.repo ?? (await originOf(context.cwd));
   if (options.repo === undefined && repo !== null) context.ui.note(`repo: ${safe(repo)} (the origin of this folder)`);
   const { secrets } = await context.client().call("GET", "/api/secrets", z.object({ secrets: z.array(SecretInfo) }));
-  const has = new Set(secrets.map((secret) => secret.name));
+  const has = new Set(secrets.filter(({ environment }) => environment === null).map(({ name }) => name));
   const harness = options.harness ?? Object.keys(KEYS).find((name) => KEYS[name]?.some((key) => has.has(key)));
   if (options.harness === undefined && harness !== undefined)
     context.ui.note(`harness: ${harness} (its key is among the secrets)`);

@@ -16,6 +16,7 @@ import {
   type ImportRequest,
   Session,
   type SignedUrl,
+  secretRefs,
 } from "@hangar/shared";
 import { NOTHING } from "../client.ts";
 import type { Context } from "../context.ts";
@@ -119,7 +120,7 @@ export async function importSession(
   }
   if (options.json) return ui.json(session);
   ui.out(`${session.name} is here, suspended: ${session.checkpoints.at(-1)?.id ?? ""} holds it`);
-  const secrets = exported.environment?.secrets ?? [];
+  const secrets = secretRefs(exported.environment?.secrets ?? []).map(({ name }) => name);
   if (secrets.length > 0)
     ui.note(`It needs secrets, which never travel: ${secrets.join(", ")} (${ui.prefix} secret set NAME)`);
   ui.note(`next: ${ui.prefix} session open ${session.name}`);

@@ -1,7 +1,7 @@
 /** Environments and secrets, per owner: one hash each. */
 import { HangarError } from "@hangar/shared";
 import type { EnvironmentRecord, SecretInfo } from "@hangar/shared";
-import type { Clock, EnvironmentRepository, SecretRepository } from "../session/ports.ts";
+import type { Clock, EnvironmentRepository, SecretKey, SecretRepository } from "../session/ports.ts";
 import type { RedisClient } from "./client.ts";
 import { environmentSessionsKey, environmentsKey, secretsKey } from "./keys.ts";
 
@@ -40,7 +40,11 @@ export function makeEnvironmentRepository(client: RedisClient, clock: Clock): En
     },
     async remove(owner, name) {
       const users = Number(
-        await client.script("removeEnvironment", [environmentsKey(owner), environmentSessionsKey(owner, name)], [name]),
+        await client.script(
+          "removeEnvironment",
+          [environmentsKey(owner), environmentSessionsKey(owner, name), secretsKey(owner)],
+          [name],
+        ),
       );
       if (users < 0) throw new HangarError("environment_not_found", `There is no environment named "${name}"`);
       if (users === 0) return;
@@ -52,26 +56,50 @@ export function makeEnvironmentRepository(client: RedisClient, clock: Clock): En
 
 export function makeSecretRepository(client: RedisClient, clock: Clock): SecretRepository {
   return {
-    async put(owner, name, sealed) {
-      const updated_at = new Date(clock()).toISOString();
-      const text = JSON.stringify({ updated_at, sealed: Buffer.from(sealed).toString("base64") });
-      await client.call((redis) => redis.hset(secretsKey(owner), name, text));
-      return { name, updated_at };
+    async put(owner, key, { sealed, file, mode }) {
+      const kept: KeptSecret = {
+        updated_at: new Date(clock()).toISOString(),
+        sealed: Buffer.from(sealed).toString("base64"),
+        ...(file !== null && { file }),
+        ...(mode !== null && { mode }),
+      };
+      await client.call((redis) => redis.hset(secretsKey(owner), fieldOf(key), JSON.stringify(kept)));
+      return infoOf(fieldOf(key), kept);
     },
-    async get(owner, name) {
-      const text = await client.call((redis) => redis.hget(secretsKey(owner), name));
+    async get(owner, key) {
+      const text = await client.call((redis) => redis.hget(secretsKey(owner), fieldOf(key)));
       if (text === null) return null;
-      return new Uint8Array(Buffer.from((JSON.parse(text) as { sealed: string }).sealed, "base64"));
+      const { sealed, file, mode } = JSON.parse(text) as KeptSecret;
+      return { sealed: new Uint8Array(Buffer.from(sealed, "base64")), file: file ?? null, mode: mode ?? null };
     },
     async list(owner) {
       const all = await client.call((redis) => redis.hgetall(secretsKey(owner)));
       return Object.entries(all)
-        .map(([name, text]): SecretInfo => ({ name, updated_at: (JSON.parse(text) as SecretInfo).updated_at }))
-        .sort((a, b) => (a.name < b.name ? -1 : 1));
+        .map(([field, text]) => infoOf(field, JSON.parse(text) as KeptSecret))
+        .sort((a, b) => (fieldOf(a) < fieldOf(b) ? -1 : 1));
     },
-    async remove(owner, name) {
-      const removed = await client.call((redis) => redis.hdel(secretsKey(owner), name));
-      if (removed === 0) throw new HangarError("secret_not_found", `There is no secret named ${name}`);
+    async remove(owner, key) {
+      const removed = await client.call((redis) => redis.hdel(secretsKey(owner), fieldOf(key)));
+      if (removed > 0) return;
+      const where = key.environment === null ? "" : ` of the environment "${key.environment}"`;
+      throw new HangarError("secret_not_found", `There is no secret named ${key.name}${where}`);
     },
   };
+}
+
+interface KeptSecret {
+  readonly updated_at: string;
+  /** Base64. */
+  readonly sealed: string;
+  readonly file?: string;
+  readonly mode?: string;
+}
+
+/** `NAME`, or `environment/NAME`; neither holds a slash. */
+const fieldOf = ({ name, environment }: SecretKey): string => (environment === null ? name : `${environment}/${name}`);
+
+function infoOf(field: string, { file, mode, updated_at }: KeptSecret): SecretInfo {
+  const slash = field.indexOf("/");
+  const environment = slash === -1 ? null : field.slice(0, slash);
+  return { name: field.slice(slash + 1), environment, file: file ?? null, mode: mode ?? null, updated_at };
 }

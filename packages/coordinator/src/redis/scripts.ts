@@ -10,5 +10,5 @@ export const SCRIPTS = {
   settleClaim: { lua: load("settle-claim"), numberOfKeys: 1 },
   pushCommand: { lua: load("push-command"), numberOfKeys: 2 },
   settleCommand: { lua: load("settle-command"), numberOfKeys: 3 },
-  removeEnvironment: { lua: load("remove-environment"), numberOfKeys: 2 },
+  removeEnvironment: { lua: load("remove-environment"), numberOfKeys: 3 },
 } as const;

@@ -1,18 +1,13 @@
 /** What a start needs: where to clone, what to restore from, and the secrets, fresh. */
 import { HangarError, repoFolder } from "@hangar/shared";
-import type {
-  BootSpec,
-  EnvironmentRecord,
-  GitCredentialAnswer,
-  GitCredentialRequest,
-  RestoreCandidate,
-} from "@hangar/shared";
+import type { BootSpec, GitCredentialAnswer, GitCredentialRequest, RestoreCandidate } from "@hangar/shared";
 import { identityKey } from "../store/store.ts";
 import { present } from "./agent-token.ts";
 import { readMarker } from "./marker.ts";
 import type { Deps } from "./ports.ts";
 import type { SessionRecord } from "./record.ts";
 import type { AgentIdentity } from "./faces.ts";
+import { secretsOf } from "./secret-values.ts";
 import { failStart } from "./start-failed.ts";
 
 /** What cannot be answered fails the start with its line. */
@@ -49,7 +44,7 @@ async function spec(deps: Deps, record: SessionRecord): Promise<BootSpec> {
     harness_session: record.harness_session,
     setup: environment.setup,
     variables: environment.variables,
-    secrets: await secretsOf(deps, record.owner, environment),
+    ...(await secretsOf(deps, record.owner, environment)),
     keep_ignored: environment.keep_ignored,
     candidates,
     identity: candidates.length > 0 || record.adopting !== null ? await identityOf(deps, record) : null,
@@ -64,22 +59,6 @@ async function spec(deps: Deps, record: SessionRecord): Promise<BootSpec> {
       max_part_bytes: Math.floor(settings.session_max_part_mb * 1_000_000),
     },
   };
-}
-
-/** Read and unsealed at every start; their values are kept nowhere else. */
-async function secretsOf(deps: Deps, owner: string, environment: EnvironmentRecord): Promise<Record<string, string>> {
-  const values: Record<string, string> = {};
-  for (const name of environment.secrets) {
-    const sealed = await deps.secrets.get(owner, name);
-    if (!sealed) {
-      throw new HangarError(
-        "missing_secret",
-        `The secret ${name}, which the environment "${environment.name}" names, is not set: \`hangar secret set ${name}\``,
-      );
-    }
-    values[name] = new TextDecoder().decode(await deps.vault.open(sealed));
-  }
-  return values;
 }
 
 /**

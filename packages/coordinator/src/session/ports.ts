@@ -194,11 +194,24 @@ export interface EnvironmentRepository {
 
 /** Values are sealed by the vault before they come here. */
 export interface SecretRepository {
-  put(owner: string, name: string, sealed: Uint8Array): Promise<SecretInfo>;
-  get(owner: string, name: string): Promise<Uint8Array | null>;
+  put(owner: string, key: SecretKey, secret: StoredSecret): Promise<SecretInfo>;
+  get(owner: string, key: SecretKey): Promise<StoredSecret | null>;
   list(owner: string): Promise<SecretInfo[]>;
   /** `secret_not_found`. */
-  remove(owner: string, name: string): Promise<void>;
+  remove(owner: string, key: SecretKey): Promise<void>;
+}
+
+export interface SecretKey {
+  readonly name: string;
+  /** For sessions of that environment alone; none: for all. */
+  readonly environment: string | null;
+}
+
+export interface StoredSecret {
+  readonly sealed: Uint8Array;
+  /** Where it is a file in the sandbox; none: a variable. */
+  readonly file: string | null;
+  readonly mode: string | null;
 }
 
 /** Asks this machine's git credential helpers. None: they know nothing. Never prompts. */

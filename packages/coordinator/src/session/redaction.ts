@@ -3,10 +3,11 @@
  * again, with the values that are set now, and those that were set when this process looked before: a sandbox that still
  * runs has been given them.
  */
-import { redactor } from "@hangar/shared";
+import { redactor, secretRefs } from "@hangar/shared";
 import type { Redact, Redactor } from "@hangar/shared";
 import type { EnvironmentRepository, SecretRepository, Vault } from "./ports.ts";
 import type { SessionRecord } from "./record.ts";
+import { findSecret } from "./secret-values.ts";
 
 /** By their shapes alone. */
 export const hideCredentials: Redact = redactor([]);
@@ -72,8 +73,8 @@ export function makeRedaction(deps: RedactionDeps): Redaction {
 /** True: there is a value that was not known before. */
 async function learn(deps: RedactionDeps, entry: Known, owner: string, environment: string): Promise<boolean> {
   let isNew = false;
-  for (const secret of (await deps.environments.get(owner, environment))?.secrets ?? []) {
-    const sealed = await deps.secrets.get(owner, secret);
+  for (const { name: secret } of secretRefs((await deps.environments.get(owner, environment))?.secrets ?? [])) {
+    const sealed = (await findSecret(deps.secrets, owner, environment, secret))?.sealed;
     const before = entry.sealed.get(secret);
     if (!sealed || (before && Buffer.compare(before, sealed) === 0)) continue;
     entry.values.add(new TextDecoder().decode(await deps.vault.open(sealed)));

@@ -32,11 +32,11 @@ const sum = (done: Readonly<Record<string, number>>): number => Object.values(do
 
 async function resealSecrets({ secrets, vault }: Pick<Deps, "secrets" | "vault">, owner: string): Promise<number> {
   let count = 0;
-  for (const { name } of await secrets.list(owner)) {
-    const sealed = await secrets.get(owner, name);
-    const anew = sealed && (await vault.reseal(sealed));
-    if (!anew) continue;
-    await secrets.put(owner, name, anew);
+  for (const key of await secrets.list(owner)) {
+    const kept = await secrets.get(owner, key);
+    const sealed = kept && (await vault.reseal(kept.sealed));
+    if (!sealed) continue;
+    await secrets.put(owner, key, { ...kept, sealed });
     count++;
   }
   return count;

@@ -282,7 +282,13 @@ describe("the REST table", () => {
     const { deps, secrets } = memory();
     const app = standInApp(deps);
     const put = await ask(app, "PUT", "/api/secrets/API_KEY", '{"value":"hunter2"}');
-    expect(await put.json()).toEqual({ name: "API_KEY", updated_at: expect.any(String) });
+    expect(await put.json()).toEqual({
+      name: "API_KEY",
+      environment: null,
+      file: null,
+      mode: null,
+      updated_at: expect.any(String),
+    });
     expect(Buffer.from(secrets.get("API_KEY") ?? []).toString()).toBe("2retnuh");
     const list = await (await ask(app, "GET", "/api/secrets")).text();
     expect(list).toContain("API_KEY");

@@ -107,7 +107,7 @@ export async function startScripted(): Promise<ScriptedHangar> {
     sessions,
     agents,
     environments: makeEnvironments({ repository: redis.environments, defaults: deps.settings }),
-    secrets: makeSecrets({ repository: redis.secrets, vault }),
+    secrets: makeSecrets({ repository: redis.secrets, environments: redis.environments, vault }),
     vault: { reseal: () => Promise.reject(new Error("not asked here")) },
     checkAdmin: adminCheck(TOKEN),
     checkHost: () => {},

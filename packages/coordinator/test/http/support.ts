@@ -178,7 +178,7 @@ export function memory(): {
 } {
   const environments = new Map<string, EnvironmentRecord>();
   const secrets = new Map<string, Uint8Array>();
-  const info = (name: string): SecretInfo => ({ name, updated_at: NOW });
+  const info = (name: string): SecretInfo => ({ name, environment: null, file: null, mode: null, updated_at: NOW });
   return {
     environments,
     secrets,
@@ -200,13 +200,17 @@ export function memory(): {
       }),
       secrets: makeSecrets({
         repository: {
-          put: async (_, name, sealed) => (secrets.set(name, sealed), info(name)),
-          get: async (_, name) => secrets.get(name) ?? null,
+          put: async (_, { name }, { sealed }) => (secrets.set(name, sealed), info(name)),
+          get: async (_, { name }) => {
+            const sealed = secrets.get(name);
+            return sealed ? { sealed, file: null, mode: null } : null;
+          },
           list: async () => [...secrets.keys()].map(info),
-          remove: async (_, name) => {
+          remove: async (_, { name }) => {
             if (!secrets.delete(name)) throw new HangarError("secret_not_found");
           },
         },
+        environments: { get: async (_, name) => environments.get(name) ?? null },
         vault: { seal: async (plain) => plain.toReversed() },
       }),
     },

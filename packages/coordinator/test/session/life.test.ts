@@ -91,7 +91,11 @@ describe("new", () => {
     await one.loops.runDue();
     expect(world.driver.sandboxes.size).toBe(0);
 
-    await one.deps.secrets.put(OWNER, "API_KEY", await one.deps.vault.seal(new TextEncoder().encode("s3cret")));
+    await one.deps.secrets.put(
+      OWNER,
+      { name: "API_KEY", environment: null },
+      { sealed: await one.deps.vault.seal(new TextEncoder().encode("s3cret")), file: null, mode: null },
+    );
     const again = await one.sessions.open(OWNER, "fix", {});
     await one.loops.runDue();
     const next = await Daemon.ready(world, one, again.sandbox_id!);
@@ -145,7 +149,11 @@ describe("turns", () => {
   it("keep secrets out of their summaries", async () => {
     const { id, daemon } = await up();
     await one.deps.environments.put(OWNER, { ...(await one.deps.environments.get(OWNER, "fix"))!, secrets: ["KEY"] });
-    await one.deps.secrets.put(OWNER, "KEY", await one.deps.vault.seal(new TextEncoder().encode("hunter2hunter2")));
+    await one.deps.secrets.put(
+      OWNER,
+      { name: "KEY", environment: null },
+      { sealed: await one.deps.vault.seal(new TextEncoder().encode("hunter2hunter2")), file: null, mode: null },
+    );
     await one.sessions.send(OWNER, "fix", { message: "say it" });
     await one.loops.runDue();
     await daemon.turn({ summary: "it is hunter2hunter2" });

@@ -165,6 +165,7 @@ export async function stage(change: Partial<BootSpec> = {}): Promise<Stage> {
     setup: null,
     variables: {},
     secrets: {},
+    secret_files: [],
     keep_ignored: [],
     candidates: [],
     identity: null,

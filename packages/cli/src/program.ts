@@ -3,7 +3,8 @@ import { EOL } from "node:os";
 import { Command, InvalidArgumentError, Option } from "commander";
 import packageJson from "../package.json" with { type: "json" };
 import { applyEnvironments, listEnvironments, removeEnvironment, showEnvironment } from "./commands/environment.ts";
-import { attach, exec, listSandboxes } from "./commands/sandbox.ts";
+import { attach } from "./commands/attach.ts";
+import { exec, listSandboxes } from "./commands/sandbox.ts";
 import { listSecrets, removeSecret, setSecret } from "./commands/secret.ts";
 import { examples, json } from "./program-parts.ts";
 import { exportSession, importSession } from "./commands/transfer.ts";
@@ -27,7 +28,7 @@ Examples:
   hangar up
   hangar session new csv-fix --repo https://github.com/me/app "fix the CSV export"
   hangar session send csv-fix "add a test for empty files"
-  hangar sb attach csv-fix
+  hangar session attach csv-fix
 
 Environment: HANGAR_DATA_DIR for another data folder; HANGAR_URL and HANGAR_TOKEN for a Hangar elsewhere; NO_COLOR.
 ${EXIT_HELP}`,
@@ -223,6 +224,22 @@ function sessions(command: Command, context: Context): void {
     )
     .action((name, words, options) => session.send(context, name, words, options));
   command
+    .command("attach <name>")
+    .description("talk to the agent in this terminal, in the session's own conversation; the session is opened first")
+    .option("--shell", "a shell in the sandbox instead of the agent")
+    .addHelpText(
+      "after",
+      examples("hangar session attach csv-fix", "hangar session attach csv-fix --shell") +
+        "\nDetach with Ctrl-]: what runs goes on, and attaching again comes back to it. Ctrl-C goes to the agent.",
+    )
+    .action((name, options: { shell?: boolean }) =>
+      attach(context, name, {
+        what: options.shell ? "shell" : "harness",
+        instead: 'to send one message: hangar session send NAME "MESSAGE"',
+        again: true,
+      }),
+    );
+  command
     .command("cancel <name> [turn]")
     .description("end a turn: the running one, or the one that is named")
     .addOption(json())
@@ -327,7 +344,13 @@ function sandboxes(command: Command, context: Context): void {
     )
     .option("--agent", "the agent itself, resumed interactively, instead of a shell")
     .addHelpText("after", examples("hangar sb attach csv-fix", "hangar sb attach csv-fix --agent"))
-    .action((name, options) => attach(context, name, options));
+    .action((name, options: { agent?: boolean }) =>
+      attach(context, name, {
+        what: options.agent ? "harness" : "shell",
+        instead: "to run one command: hangar sb exec NAME -- COMMAND",
+        again: false,
+      }),
+    );
 }
 
 const waiting = (command: Command, text = "show it until it ends (on a terminal the default)"): Command =>

@@ -111,6 +111,8 @@ export async function openSession(
   if (options.json) return context.ui.json(now);
   const { ui } = context;
   ui.out(now.state === "STARTING" ? `${now.name} is starting` : `${now.name} is ready in ${now.sandbox_id}`);
+  if (now.state !== "STARTING")
+    ui.note(ui.color.dim(`talk to the agent yourself: ${ui.prefix} session attach ${now.name}`));
   if (now.restored_from && !now.restored_from.verified)
     ui.note(`what was restored could not be verified: ${now.status ?? ""}`);
   for (const missing of now.restored_from?.missing ?? []) ui.note(`missing: ${safe(missing)}`);

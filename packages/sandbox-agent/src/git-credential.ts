@@ -27,7 +27,9 @@ export async function gitCredential(argv: readonly string[], io: CredentialIo = 
     const answer = await coordinatorHttp(link.urls, link.token).gitCredential(request, AbortSignal.timeout(30_000));
     // A line break would let an answer say more than it may.
     if (/[\n\r\0]/.test(answer.username + answer.password)) return 0;
-    io.stdout.write(`username=${answer.username}\npassword=${answer.password}\n`);
+    const expiry = answer.password_expiry_utc;
+    const until = expiry === undefined ? "" : `password_expiry_utc=${expiry}\n`;
+    io.stdout.write(`username=${answer.username}\npassword=${answer.password}\n${until}`);
   } catch (error) {
     io.stderr.write(
       `hangar: no credential for ${asked.host}: ${error instanceof Error ? error.message : String(error)}\n`,

@@ -321,7 +321,12 @@ export const GitCredentialRequest = z.strictObject({
   path: z.string().max(2048).nullable(),
 });
 export type GitCredentialRequest = z.infer<typeof GitCredentialRequest>;
-export const GitCredentialAnswer = z.strictObject({ username: z.string(), password: z.string() });
+export const GitCredentialAnswer = z.strictObject({
+  username: z.string(),
+  password: z.string(),
+  /** Seconds since 1970, where the credential says when it ends: git asks again after it. */
+  password_expiry_utc: z.number().int().positive().optional(),
+});
 export type GitCredentialAnswer = z.infer<typeof GitCredentialAnswer>;
 
 /**

@@ -122,7 +122,9 @@ function parseAnswer(output: string): GitCredentialAnswer | null {
   }
   const username = values.get("username") ?? "";
   const password = values.get("password") ?? "";
-  return password === "" ? null : { username, password };
+  if (password === "") return null;
+  const expiry = Number(values.get("password_expiry_utc"));
+  return { username, password, ...(Number.isSafeInteger(expiry) && expiry > 0 && { password_expiry_utc: expiry }) };
 }
 
 const withoutGit = (env: Readonly<Record<string, string | undefined>>): Record<string, string | undefined> =>

@@ -114,6 +114,9 @@ export async function gitCredential(
     throw new HangarError("not_found", "No credentials are offered to this sandbox");
   }
   const answer = await credentials.fill(request, record.repo);
-  if (answer) return answer;
+  if (answer) {
+    deps.redaction.learn(record, answer.password);
+    return answer;
+  }
   throw new HangarError("not_found", `This machine's git knows no credential for ${request.host}`);
 }

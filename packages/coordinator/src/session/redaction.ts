@@ -15,6 +15,8 @@ export const hideCredentials: Redact = redactor([]);
 export interface Redaction {
   /** For what a session's sandbox says. `fresh` is false for output, which comes often: values may be a second old. */
   for(record: Pick<SessionRecord, "owner" | "environment">, fresh?: boolean): Promise<Redactor>;
+  /** A value that is no secret of the environment and was given to a session's sandbox. */
+  learn(record: Pick<SessionRecord, "owner" | "environment">, value: string): void;
   /** For log lines: every value that this process has read lately, and all shapes of credentials. */
   readonly all: Redactor;
 }
@@ -43,13 +45,17 @@ export function makeRedaction(deps: RedactionDeps): Redaction {
   const known = new Map<string, Known>();
   let all: Redactor | null = null;
 
-  const look = async (owner: string, name: string): Promise<Redactor> => {
+  const entryOf = (owner: string, name: string): Known => {
     const key = `${owner}/${name}`;
     const entry = known.get(key) ?? { sealed: new Map(), values: new Set(), redact: redactor([]), lookedAt: 0 };
     known.delete(key);
     known.set(key, entry);
     if (known.size > MOST) known.delete(known.keys().next().value ?? "");
-    if (await learn(deps, entry, owner, name)) {
+    return entry;
+  };
+  const look = async (owner: string, name: string): Promise<Redactor> => {
+    const entry = entryOf(owner, name);
+    if (await readSecrets(deps, entry, owner, name)) {
       entry.redact = redactor(entry.values);
       all = null;
     }
@@ -58,6 +64,13 @@ export function makeRedaction(deps: RedactionDeps): Redaction {
   };
 
   return {
+    learn({ owner, environment }, value) {
+      const entry = entryOf(owner, environment);
+      if (entry.values.has(value)) return;
+      add(entry, value);
+      entry.redact = redactor(entry.values);
+      all = null;
+    },
     async for({ owner, environment }, fresh = true) {
       const entry = known.get(`${owner}/${environment}`);
       if (!fresh && entry && performance.now() - entry.lookedAt < FRESH_MS) return entry.redact;
@@ -71,17 +84,23 @@ export function makeRedaction(deps: RedactionDeps): Redaction {
 }
 
 /** True: there is a value that was not known before. */
-async function learn(deps: RedactionDeps, entry: Known, owner: string, environment: string): Promise<boolean> {
+async function readSecrets(deps: RedactionDeps, entry: Known, owner: string, environment: string): Promise<boolean> {
   let isNew = false;
   for (const { name: secret } of secretRefs((await deps.environments.get(owner, environment))?.secrets ?? [])) {
     const sealed = (await findSecret(deps.secrets, owner, environment, secret))?.sealed;
     const before = entry.sealed.get(secret);
     if (!sealed || (before && Buffer.compare(before, sealed) === 0)) continue;
-    entry.values.add(new TextDecoder().decode(await deps.vault.open(sealed)));
+    add(entry, new TextDecoder().decode(await deps.vault.open(sealed)));
     entry.sealed.set(secret, sealed);
     isNew = true;
   }
-  for (const oldest of [...entry.values].slice(0, Math.max(0, entry.values.size - MOST_VALUES)))
-    entry.values.delete(oldest);
   return isNew;
+}
+
+function add({ values }: Known, value: string): void {
+  values.add(value);
+  for (const oldest of values) {
+    if (values.size <= MOST_VALUES) break;
+    values.delete(oldest);
+  }
 }

@@ -49,3 +49,15 @@ test("without an answer git is told nothing and the commit identity is a default
   expect(atob(stdout)).toBe("Hangar\n");
   expect(atob(stderr)).toMatch(/no credential for git.example: nothing is known for that remote/);
 });
+
+test("git is told when a credential ends", async () => {
+  const { coordinator, sandbox } = await stage({ git_credentials: true });
+  coordinator.credential = { username: "robot", password: "sesame", password_expiry_utc: 1_800_000_000 };
+  sandbox.start();
+  await coordinator.ready();
+  // The helper itself, as git calls it: an older git than 2.41 does not pass on what it says of this.
+  const call = `helper=$(git config --global credential.helper); printf 'protocol=https\\nhost=git.example\\n\\n' | eval "\${helper#!} get"`;
+  const answer = await coordinator.command(exec("sh", "-c", call));
+  const { stdout } = (answer as { value: { stdout: string } }).value;
+  expect(atob(stdout)).toBe("username=robot\npassword=sesame\npassword_expiry_utc=1800000000\n");
+});

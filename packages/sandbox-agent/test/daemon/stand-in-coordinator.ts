@@ -25,6 +25,7 @@ import type {
   RestoreCandidate,
   SignedUrl,
   ToAgent,
+  GitCredentialAnswer,
 } from "@hangar/shared";
 import { WebSocketServer } from "ws";
 import type { WebSocket } from "ws";
@@ -48,7 +49,7 @@ export class StandInCoordinator {
   boot: BootSpec;
   heartbeatSeconds = 0.2;
   leaseSeconds = 60;
-  credential: { username: string; password: string } | null = null;
+  credential: GitCredentialAnswer | null = null;
   /** Answers every HTTP request of the daemon with this. */
   failure: { status: number; code: string; detail: string } | null = null;
   /** Knows no checkpoint that another one could build on. */

@@ -141,3 +141,22 @@ it("hides a whole megabyte in good time, and bytes that are no text in any way",
   const shown = redactor([long, "lone \ud800 surrogate"])(`x ${long} y lone \ud800 surrogate`);
   expect(shown).toBe("x *** y ***");
 });
+
+it.each([
+  "a.b+c-d",
+  "sk-sk-",
+  "eyJ-aaaaaaaa",
+  "eyJaaaaaaaaaa.eyJbbbbbbbbbb-",
+  "-----BEGIN PRIVATE KEY-----!",
+  "-----BEGIN ",
+  "Bearer ",
+  "authorization: ",
+  "://a",
+  "ghp_",
+])("is not made slow by much of %s", (piece) => {
+  const hostile = piece.repeat(Math.ceil(2_000_000 / piece.length));
+  const hide = redactor(["s3cret-value"]);
+  expect(hide(`${hostile} s3cret-value`)).not.toContain("s3cret");
+  const stream = hide.stream();
+  expect(stream.push(hostile) + stream.push(" s3cret-value") + stream.flush()).not.toContain("s3cret");
+});

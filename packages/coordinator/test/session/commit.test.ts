@@ -46,6 +46,16 @@ it("is acknowledged again, with the same answer, when it is repeated", async () 
   expect(await codeOf(daemon.upload(ckp, "manual"))).toBe("object_exists");
 });
 
+it("that carries a conversation gives it to a session that knows of none, and to no other", async () => {
+  expect((await one.sessions.get(OWNER, "fix")).harness_session).toBeNull();
+  for (const conversation of ["begun-in-a-terminal", "another"]) {
+    const ckp = newCheckpointId(world.now++);
+    const { commit } = await daemon.upload(ckp, "manual");
+    await one.agents.commit(daemon.agent, ckp, { ...commit, harness_session: conversation });
+    expect((await one.sessions.get(OWNER, "fix")).harness_session).toBe("begun-in-a-terminal");
+  }
+});
+
 it("of a stale generation is refused, though its objects are all there", async () => {
   const ckp = newCheckpointId(world.now + 50_000);
   const old = daemon;

@@ -1,5 +1,5 @@
 /** Secrets: fresh at every open, where they are asked for, and nowhere else. Real sandboxes; canaries through every way out. */
-import { readdir, readFile, stat, symlink } from "node:fs/promises";
+import { readdir, readFile, stat, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { git, makeRemote, run, startHangar, type TestHangar } from "../support/hangar.ts";
@@ -274,3 +274,41 @@ test("what cannot be exact is refused, in words that say what to do", { timeout:
   await git(work, "push", "-q", "origin", "main");
   expect(await start("hostile", [{ name: "TALK", file: "conf/x" }], { repo: remote })).toContain("leads elsewhere");
 });
+
+test("the command line takes a file byte for byte, or as a variable without its last line break", async () => {
+  const file = join(hangar.dir, "key.pem");
+  const set = (...args: string[]) => hangar.cli(["secret", "set", ...args]);
+  await writeFile(file, "line one\nline two\n");
+  await hangar.api("PUT", "/api/environments/cli", { harness: "script", secrets: ["AS_FILE", "AS_VARIABLE"] });
+  expect(await set("AS_FILE", "--file", file, "--as", "~/.ssh/key", "--mode", "400")).toMatchObject({
+    code: 0,
+    stdout: expect.stringContaining("as the file ~/.ssh/key"),
+  });
+  expect(await set("AS_VARIABLE", "--file", file, "--env", "cli")).toMatchObject({ code: 0 });
+  const listed = await hangar.cli(["secret", "list"]);
+  expect(listed.stdout).toMatch(/AS_FILE +~\/\.ssh\/key +set/);
+  expect(listed.stdout).toMatch(/AS_VARIABLE \(cli\) +variable +set/);
+
+  await hangar.api("POST", "/api/sessions", { name: "cli", environment: "cli" });
+  await hangar.until("cli", "ready", ({ state }) => state === "IDLE");
+  expect((await hangar.exec("cli", "sh", "-c", "cat ~/.ssh/key; stat -L -c %a ~/.ssh/key")).stdout).toBe(
+    "line one\nline two\n400\n",
+  );
+  expect((await hangar.exec("cli", "sh", "-c", 'printf %s "$AS_VARIABLE"')).stdout).toBe("line one\nline two");
+
+  await writeFile(file, Buffer.from([0xff, 0xfe, 0x00]));
+  for (const [args, why] of [
+    [["B", "--file", file], "is not UTF-8 text"],
+    [["B", "--file", `${file}.none`], "there is no such file"],
+    [["B", "--file", file, "--from-env"], "not by both"],
+    [["B", "--file", "/dev/null"], "is empty"],
+    [["B", "--file", "/etc/hostname", "--as", "/etc/x"], "inside the repo"],
+    [["B", "--file", "/etc/hostname", "--mode", "600"], "only a file has one"],
+  ] as const) {
+    const refused = await set(...args);
+    expect(refused.code, why).toBe(2);
+    expect(refused.stderr.trim().split("\n")).toEqual([expect.stringContaining(why)]);
+  }
+  expect(await hangar.cli(["secret", "rm", "AS_VARIABLE"])).toMatchObject({ code: 4 });
+  expect(await hangar.cli(["secret", "rm", "AS_VARIABLE", "--env", "cli"])).toMatchObject({ code: 0 });
+}, 60_000);

@@ -95,7 +95,7 @@ A file, as YAML or JSON (only the name is needed; several: separated by ---):
   name: app                       # lower-case letters, digits and dashes
   repo: https://github.com/me/app # or git@host:path, file://…, an absolute path
   base_branch: main               # none: the remote's default branch
-  harness: claude                 # or script
+  harness: claude                 # or codex, pi, antigravity, script
   model: null
   setup: npm ci                   # a shell script, run in the fresh clone
   variables: { NODE_ENV: test }
@@ -178,7 +178,10 @@ function sessions(command: Command, context: Context): void {
     .option("--repo <url>", "without an environment: the repo; none: the origin of this folder")
     .option("--base <branch>", "the branch to start from; none: the remote's default")
     .option("--branch <branch>", "the session's own branch; none: hangar/session/NAME")
-    .option("--harness <name>", "the agent: claude or script; none: one whose key is set")
+    .option(
+      "--harness <name>",
+      "the agent: claude, codex, pi, antigravity or script; none: claude or codex, whose key is set",
+    )
     .option("--model <model>", "the agent's model")
     .option("--title <title>", "what lists show")
     .option("--idle <minutes>", "suspend after so long without activity; 0: stay up", minutes)

@@ -63,7 +63,7 @@ async function onTheSpot(context: Context, options: NewOptions): Promise<Record<
   if (options.repo === undefined && repo !== null) context.ui.note(`repo: ${safe(repo)} (the origin of this folder)`);
   const { secrets } = await context.client().call("GET", "/api/secrets", z.object({ secrets: z.array(SecretInfo) }));
   const has = new Set(secrets.filter(({ environment }) => environment === null).map(({ name }) => name));
-  const harness = options.harness ?? Object.keys(KEYS).find((name) => KEYS[name]?.some((key) => has.has(key)));
+  const harness = options.harness ?? CHOSEN.find((name) => KEYS[name]?.some((key) => has.has(key)));
   if (options.harness === undefined && harness !== undefined)
     context.ui.note(`harness: ${harness} (its key is among the secrets)`);
   return {
@@ -76,7 +76,19 @@ async function onTheSpot(context: Context, options: NewOptions): Promise<Record<
 /** Secrets that a harness takes when they are set. */
 const KEYS: Record<string, string[]> = {
   claude: ["CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL"],
+  codex: ["OPENAI_API_KEY", "CODEX_API_KEY", "OPENAI_BASE_URL"],
+  pi: [
+    "ANTHROPIC_API_KEY",
+    "OPENAI_API_KEY",
+    "GEMINI_API_KEY",
+    "OPENROUTER_API_KEY",
+    "ANTHROPIC_BASE_URL",
+    "OPENAI_BASE_URL",
+  ],
+  antigravity: ["GEMINI_API_KEY", "GOOGLE_API_KEY"],
 };
+/** Of these, the first whose key is set is taken where no harness is named. */
+const CHOSEN = ["claude", "codex"];
 
 async function originOf(folder: string): Promise<string | null> {
   try {

@@ -9,10 +9,17 @@ const TASK = 4000;
 const MESSAGE = 800;
 const SUMMARY = 1200;
 
-export function handoffAccount(record: Pick<SessionRecord, "branch">, turns: readonly TurnRecord[]): string {
+/** `resumes`: the harness goes on with a conversation of its own, which does not hold all of the turns. */
+export function handoffAccount(
+  record: Pick<SessionRecord, "branch">,
+  turns: readonly TurnRecord[],
+  resumes: boolean,
+): string {
   const [first, ...rest] = turns;
   const head = [
-    "[Hangar: handoff] You continue another agent's work. Its conversation could not be resumed; this account of it leaves things out, so look at the repository before you rely on it.",
+    resumes
+      ? "[Hangar: handoff] Work went on outside this conversation. This account of all of it leaves things out, so look at the repository before you rely on it."
+      : "[Hangar: handoff] You continue another agent's work. Its conversation could not be resumed; this account of it leaves things out, so look at the repository before you rely on it.",
     `Branch: ${record.branch}`,
     ...(first ? [`The original task:\n${cut(first.message, TASK)}`, ...outcome(first)] : []),
   ].join("\n");

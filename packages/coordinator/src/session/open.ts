@@ -11,10 +11,10 @@ import { update } from "./update.ts";
 /** Joins a start that is under way. A session that suspends now starts again when it has. */
 export async function open(deps: Deps, id: string, input: OpenSession): Promise<SessionRecord> {
   const now = deps.clock();
-  return update(deps, id, (record) => {
+  return update(deps, id, async (record) => {
     refuseArchived(record);
     const set = {
-      ...switchedHarness(record, input),
+      ...(await switchedHarness(deps, record, input)),
       wanted: "up" as const,
       last_active_at: iso(now),
       start_failures: 0,
@@ -25,14 +25,21 @@ export async function open(deps: Deps, id: string, input: OpenSession): Promise<
   });
 }
 
-/** Another harness cannot read the conversation so far: it gets an account of it instead. */
-function switchedHarness(record: SessionRecord, input: OpenSession): Partial<SessionRecord> {
+/**
+ * Another harness cannot read the conversation so far: it gets an account of it instead. One that was in the session before
+ * goes on with its own conversation, where that is still there, and is told the rest.
+ */
+async function switchedHarness(deps: Deps, record: SessionRecord, input: OpenSession): Promise<Partial<SessionRecord>> {
   const harness = input.harness ?? record.harness;
-  const switched = harness !== record.harness;
+  if (harness === record.harness) return { model: input.model ?? record.model };
+  const own = (await deps.sessions.turns(record.id)).findLast(
+    (turn) => turn.harness === harness && turn.started_at !== null,
+  );
   return {
     harness,
-    model: input.model ?? (switched ? null : record.model),
-    ...(switched && { harness_session: null, handoff_due: true }),
+    model: input.model ?? null,
+    harness_session: own?.harness_session ?? null,
+    handoff_due: true,
   };
 }
 

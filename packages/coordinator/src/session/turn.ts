@@ -37,7 +37,10 @@ async function prepare(deps: Deps, record: SessionRecord, turn: TurnRecord, now:
   const isDue = record.handoff_due || record.harness_session === null;
   const earlier = isDue ? (await deps.sessions.turns(record.id)).filter((other) => other.started_at !== null) : [];
   const handoff = earlier.length > 0;
-  const parts = [...(handoff ? [handoffAccount(record, earlier)] : []), ...notesText(record.notes)];
+  const parts = [
+    ...(handoff ? [handoffAccount(record, earlier, record.harness_session !== null)] : []),
+    ...notesText(record.notes),
+  ];
   return {
     ...turn,
     state: "running",
@@ -91,14 +94,22 @@ export function finished(record: SessionRecord, turn: TurnRecord, at: number, re
       },
     ],
     set: {
-      harness_session: result.harness_session ?? record.harness_session,
+      ...conversationAfter(record, turn, result),
       last_summary: result.summary ?? record.last_summary,
       usage: add(record.usage, result.usage),
-      // The harness began anew without knowing what went before: the next prompt tells it.
-      ...(result.conversation_lost && !turn.handoff && { handoff_due: true }),
       ...(result.state === "interrupted" && { notes: [...record.notes, interruptedNote(turn)].slice(-20) }),
     },
   };
+}
+
+/**
+ * What the next turn goes on with. A conversation that was lost is never asked for again: the next prompt tells what went
+ * before. A turn of the harness that the session has left meanwhile says nothing of the present one's.
+ */
+function conversationAfter(record: SessionRecord, turn: TurnRecord, result: TurnResult): Partial<SessionRecord> {
+  if (turn.harness !== record.harness) return {};
+  if (result.conversation_lost) return { harness_session: result.harness_session, handoff_due: true };
+  return { harness_session: result.harness_session ?? record.harness_session };
 }
 
 /** The checkpoint after the turn is there, or is not: the turn is over for its session. */

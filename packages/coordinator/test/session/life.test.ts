@@ -200,6 +200,67 @@ describe("turns", () => {
     expect(command.preamble).toContain("build a boat");
     expect(command.preamble).toContain("the hull is done");
   });
+
+  it("go on with a harness's own conversation when it comes back, and are told what happened meanwhile", async () => {
+    const { daemon } = await up("fix", { harness: "claude" });
+    await one.sessions.send(OWNER, "fix", { message: "build a boat" });
+    await one.loops.runDue();
+    await daemon.turn({ harness_session: "claude-1" });
+    await one.sessions.open(OWNER, "fix", { harness: "codex" });
+    await one.sessions.send(OWNER, "fix", { message: "paint it" });
+    await one.loops.runDue();
+    await daemon.turn({ harness_session: "codex-1", summary: "it is blue" });
+    await one.sessions.open(OWNER, "fix", { harness: "claude" });
+    await one.sessions.send(OWNER, "fix", { message: "launch it" });
+    await one.loops.runDue();
+    const { command } = await daemon.command("turn");
+    expect(command).toMatchObject({ harness: "claude", harness_session: "claude-1", handoff: true });
+    expect(command.preamble).toContain("it is blue");
+  });
+
+  it.each([
+    ["a new one that was begun instead", "conversation-2"],
+    ["none, where nothing could be run", null],
+  ])("after a lost conversation go on with %s, and begin with an account", async (_what, begun) => {
+    const { daemon } = await up();
+    for (const message of ["build a boat", "paint it"]) await one.sessions.send(OWNER, "fix", { message });
+    await one.loops.runDue();
+    await daemon.turn();
+    await one.loops.runDue();
+    await daemon.turn({ harness_session: begun, conversation_lost: true });
+    expect(await get("fix")).toMatchObject({ harness_session: begun, turns: [{}, { conversation_lost: true }] });
+    await one.sessions.send(OWNER, "fix", { message: "launch it" });
+    await one.loops.runDue();
+    const next = await daemon.turn();
+    expect(next).toMatchObject({ harness_session: begun, handoff: true });
+    expect(next.preamble).toContain("build a boat");
+    await one.sessions.send(OWNER, "fix", { message: "sail" });
+    await one.loops.runDue();
+    expect((await daemon.command("turn")).command).toMatchObject({ handoff: false, preamble: null });
+  });
+
+  it("of a harness that was left while it ran do not give their conversation to the next one", async () => {
+    const { daemon } = await up("fix", { harness: "claude" });
+    await one.sessions.send(OWNER, "fix", { message: "build a boat" });
+    await one.loops.runDue();
+    await one.sessions.open(OWNER, "fix", { harness: "codex" });
+    await daemon.turn({ harness_session: "claude-1" });
+    await one.sessions.send(OWNER, "fix", { message: "paint it" });
+    await one.loops.runDue();
+    const { command } = await daemon.command("turn");
+    expect(command).toMatchObject({ harness: "codex", harness_session: null, handoff: true });
+  });
+
+  it("of a harness that cannot resume each begin with an account", async () => {
+    const { daemon } = await up();
+    for (const message of ["build a boat", "paint it", "launch it"]) await one.sessions.send(OWNER, "fix", { message });
+    await one.loops.runDue();
+    expect(await daemon.turn({ harness_session: null })).toMatchObject({ handoff: false });
+    for (const message of ["paint it", "launch it"]) {
+      await one.loops.runDue();
+      expect(await daemon.turn({ harness_session: null })).toMatchObject({ message, handoff: true });
+    }
+  });
 });
 
 describe("suspend and open", () => {

@@ -305,7 +305,7 @@ export class Daemon {
   }
 
   /** Runs the turn that waits, to its end. */
-  async turn(result: Partial<{ summary: string; harness_session: string; conversation_lost: boolean }> = {}) {
+  async turn(result: Partial<{ summary: string; harness_session: string | null; conversation_lost: boolean }> = {}) {
     const { id, command } = await this.command("turn");
     await this.answer(id, {});
     await this.say({ type: "turn_started", turn: command.turn, at: new Date(this.world.now).toISOString() });

@@ -3,9 +3,9 @@ import { randomUUID } from "node:crypto";
 import { mkdir, readdir, realpath, rename, utimes } from "node:fs/promises";
 import { join } from "node:path";
 import { claudeParser } from "./claude-output.ts";
-import { type Harness, type Place, spoken, type Transcript, type TurnContext } from "./harness.ts";
+import { type Harness, type Place, spoken, type TurnContext } from "./harness.ts";
 import { seedJson } from "./seed-json.ts";
-import { fileSize } from "./transcript-file.ts";
+import { fileSize, transcriptAt } from "./transcript-file.ts";
 
 const CLAUDE_CREDENTIALS = ["CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"] as const;
 /** Set for the model services that take other credentials than these. */
@@ -133,11 +133,6 @@ const conversationArguments = ({ resume, fresh }: Pick<TurnContext, "resume" | "
   return fresh === null ? [] : ["--session-id", fresh];
 };
 const modelArguments = ({ model }: Pick<TurnContext, "model">): string[] => (model === null ? [] : ["--model", model]);
-
-async function transcriptAt(path: string): Promise<Transcript | null> {
-  const size = await fileSize(path);
-  return size > 0 ? { path, size } : null;
-}
 
 /** The folder that Claude Code keeps a directory's conversations in. */
 async function slugOf(cwd: string): Promise<string> {

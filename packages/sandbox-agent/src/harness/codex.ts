@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { codexParser, type CodexUsage, usageInRollout } from "./codex-output.ts";
 import { type Harness, type Place, spoken, type Transcript } from "./harness.ts";
 import { lastLineWith } from "./last-line.ts";
-import { fileSize } from "./transcript-file.ts";
+import { fileSize, transcriptAt } from "./transcript-file.ts";
 
 const KEYS = ["OPENAI_API_KEY", "CODEX_API_KEY"] as const;
 /** The first line of a configuration that is Hangar's to write anew. */
@@ -55,8 +55,7 @@ export const codex: Harness = {
     const files = await readdir(folder, { recursive: true }).catch(() => []);
     const found = files.find((file) => file.endsWith(`-${id}.jsonl`));
     if (found === undefined) return null;
-    const size = await fileSize(join(folder, found));
-    return size > 0 ? { path: join(folder, found), size } : null;
+    return transcriptAt(join(folder, found));
   },
   // It is found under any folder, and its tools run where the turn runs.
   relocate: () => Promise.resolve(),

@@ -39,6 +39,8 @@ export interface Transcript {
   readonly path: string;
   /** Bytes. */
   readonly size: number;
+  /** Of a store that is written in place (SQLite), whose size tells nothing: another one after every write. */
+  readonly stamp?: string;
 }
 
 /** How a harness's process ended: exactly one is set. */

@@ -9,7 +9,7 @@ import { type Harness, type Place, spoken, type Transcript, type TurnContext } f
 import { jsonIn } from "./json.ts";
 import { piParser } from "./pi-output.ts";
 import { seedJson } from "./seed-json.ts";
-import { fileSize } from "./transcript-file.ts";
+import { fileSize, transcriptAt } from "./transcript-file.ts";
 
 /** Base URLs that a session's variables may set, and the provider that each is for. */
 const BASE_URLS = { anthropic: "ANTHROPIC_BASE_URL", openai: "OPENAI_BASE_URL" } as const;
@@ -120,9 +120,7 @@ async function sessionFolder(place: Place): Promise<string> {
 async function newestIn(folder: string, id: string): Promise<Transcript | null> {
   const names = (await readdir(folder).catch(() => [])).filter((name) => name.endsWith(`_${id}.jsonl`)).sort();
   const name = names.at(-1);
-  if (name === undefined) return null;
-  const size = await fileSize(join(folder, name));
-  return size > 0 ? { path: join(folder, name), size } : null;
+  return name === undefined ? null : transcriptAt(join(folder, name));
 }
 
 interface FirstLine {

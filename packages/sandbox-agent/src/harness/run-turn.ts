@@ -21,7 +21,10 @@ export interface TurnInput {
   /** The conversation to go on with; none on the first turn. */
   readonly harnessSession: string | null;
   readonly timeoutSeconds: number | null;
-  /** Copied into the result. */
+  /**
+   * The preamble is an account of the session: where the conversation is not there, a new one begins with it instead of the
+   * turn being refused. Copied into the result.
+   */
   readonly handoff: boolean;
   /**
    * Aborting stops the turn. `signal.reason === "interrupted"` (a freeze, a lost lease, the daemon's end) gives the state
@@ -70,7 +73,7 @@ interface Prepared {
 
 /** What can be refused is refused here, before anything runs. */
 async function prepare(input: TurnInput): Promise<Prepared | { refused: Partial<TurnResult> }> {
-  const { harness, harnessSession: resume } = input;
+  const { harness } = input;
   const place: Place = { home: input.home, cwd: input.cwd, env: input.env };
   if (input.signal.aborted) {
     const state = input.signal.reason === "interrupted" ? "interrupted" : "cancelled";
@@ -81,18 +84,15 @@ async function prepare(input: TurnInput): Promise<Prepared | { refused: Partial<
   const missing = await harness.missingCredential(place);
   if (missing !== null) return { refused: { error: missing } };
 
-  let before: Transcript | null = null;
-  if (resume !== null) {
-    const isValid = harness.supportsResume && harness.validConversation(resume);
-    if (isValid) await harness.relocate(place, resume);
-    before = isValid ? await harness.transcript(place, resume) : null;
-    if (before === null) {
-      const error =
-        `The conversation ${oneLine(resume, 80)} of ${harness.title} is not in this sandbox, so nothing was run: ` +
-        "send again, and the next turn begins with an account of the session";
-      return { refused: { error, conversation_lost: true, harness_session: null } };
-    }
+  const before = await transcriptToResume(harness, place, input.harnessSession);
+  if (input.harnessSession !== null && before === null && !input.handoff) {
+    const error =
+      `The conversation ${oneLine(input.harnessSession, 80)} of ${harness.title} is not in this sandbox, so nothing was ` +
+      "run: send again, and the next turn begins with an account of the session";
+    return { refused: { error, conversation_lost: true, harness_session: null } };
   }
+  // A handoff says all that a new conversation has to know.
+  const resume = before === null ? null : input.harnessSession;
 
   await harness.seed(place);
   const fresh = resume === null ? harness.newConversation() : null;
@@ -102,6 +102,12 @@ async function prepare(input: TurnInput): Promise<Prepared | { refused: Partial<
   if (program === null) throw new Error(`${command.argv[0]} is not on the sandbox's PATH`);
   const parser = announcing(await harness.parser(context), resume ?? fresh, input.onConversation);
   return { context, program, command, parser, before };
+}
+
+async function transcriptToResume(harness: Harness, place: Place, id: string | null): Promise<Transcript | null> {
+  if (id === null || !harness.supportsResume || !harness.validConversation(id)) return null;
+  await harness.relocate(place, id);
+  return harness.transcript(place, id);
 }
 
 /** Tells the conversation's id as soon as it is known: now, or when the harness says it (another one, where it began anew). */
@@ -130,20 +136,28 @@ async function judge(input: TurnInput, prepared: Prepared, ended: Ended, verdict
   const session = verdict.session ?? context.resume ?? context.fresh;
   const after =
     session !== null && harness.validConversation(session) ? await harness.transcript(context, session) : null;
-  const beganAnew = context.resume !== null && (verdict.unknownConversation || session !== context.resume);
-  // A turn that was stopped or failed early may have written nothing; but nothing ever shrinks a transcript.
-  const grew = (after?.size ?? 0) > (before?.size ?? 0) || (state !== "done" && after?.size === before?.size);
-  const lost = harness.supportsResume && (beganAnew || !grew);
+  const beganAnew =
+    context.resume !== null &&
+    (verdict.unknownConversation || session !== context.resume || (after !== null && after.path !== before?.path));
+  const lost = harness.supportsResume && (beganAnew || !hasGrown(before, after, state));
   return {
     state,
     exit_code: ended.exitCode,
     summary: verdict.summary === null ? null : cutMiddle(input.redact.excerpt(verdict.summary), LIMITS.summary),
     error: state === "done" ? null : errorOf(input, ended, verdict),
-    harness_session: after === null ? null : session,
+    harness_session: after === null || !harness.supportsResume ? null : session,
     conversation_lost: lost,
     handoff: input.handoff,
     usage: verdict.usage,
   };
+}
+
+/** A turn that was stopped or failed early may have written nothing; but nothing ever shrinks an append-only transcript. */
+function hasGrown(before: Transcript | null, after: Transcript | null, state: TurnResult["state"]): boolean {
+  const isDone = state === "done";
+  if (after?.stamp !== undefined) return !isDone || after.stamp !== before?.stamp;
+  const [was, is] = [before?.size ?? 0, after?.size ?? 0];
+  return is > was || (!isDone && is === was);
 }
 
 function stateOf(stop: Stop | null, verdict: Verdict): TurnResult["state"] {

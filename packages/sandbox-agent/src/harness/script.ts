@@ -17,7 +17,7 @@ import { findProgram } from "./find-program.ts";
 import { type Harness, LIMITS, type OutputParser, type Place, type TurnContext } from "./harness.ts";
 import { jsonIn } from "./json.ts";
 import { lastLines } from "./text.ts";
-import { fileSize } from "./transcript-file.ts";
+import { transcriptAt } from "./transcript-file.ts";
 
 const FOLDER = ".hangar-script";
 /** Characters of a turn's output that the transcript keeps: its end. */
@@ -48,11 +48,7 @@ export const script: Harness = {
   newConversation: () => randomUUID(),
   validConversation: (id) => /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(id),
 
-  async transcript(place, id) {
-    const path = transcriptPath(place, id);
-    const size = await fileSize(path);
-    return size > 0 ? { path, size } : null;
-  },
+  transcript: (place, id) => transcriptAt(transcriptPath(place, id)),
   async relocate(place, id) {
     const now = new Date();
     await utimes(transcriptPath(place, id), now, now).catch(() => undefined);

@@ -184,7 +184,7 @@ export function harnessContract(rig: Rig): void {
       await using sandbox = await makeSandbox();
       const { result } = await tell(sandbox, "hello", { env: { PATH: "/usr/bin:/bin" } });
       expect(result).toMatchObject({ state: "failed", exit_code: null });
-      expect(result.error).toContain(`npm install -g ${harness.install.npm}`);
+      expect(result.error).toContain(harness.install.hint);
     });
   });
 

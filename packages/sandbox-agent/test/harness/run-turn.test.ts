@@ -69,6 +69,8 @@ test("the handoff mark is passed on", async () => {
 });
 
 test("harnesses are known by name, and an unknown one is said", () => {
-  for (const name of ["claude", "codex", "pi", "script"]) expect(harnessFor(name).name).toBe(name);
-  expect(() => harnessFor("clade")).toThrow('There is no harness "clade": use one of claude, codex, pi, script');
+  for (const name of ["claude", "codex", "pi", "antigravity", "script"]) expect(harnessFor(name).name).toBe(name);
+  expect(() => harnessFor("clade")).toThrow(
+    'There is no harness "clade": use one of claude, codex, pi, antigravity, script',
+  );
 });

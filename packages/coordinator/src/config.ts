@@ -4,8 +4,8 @@
  * that name in capitals.
  */
 import { homedir } from "node:os";
-import { isAbsolute, join, resolve } from "node:path";
-import { HangarError } from "@hangar/shared";
+import { delimiter, isAbsolute, join, resolve } from "node:path";
+import { HangarError, ImageName } from "@hangar/shared";
 import { z } from "zod";
 
 /** Reads settings from `env`. HangarError `invalid_request` names the variable, what it was and what is allowed. */
@@ -20,6 +20,7 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
     port: given.port ?? DEFAULT_PORT,
     port_is_given: given.port !== null,
     s3: readS3(env, given.session_store),
+    kubeconfig: given.driver === "kubernetes" ? kubeconfig(env, given.kubernetes_config) : null,
     warnings: unknownVariables(env),
   };
 }
@@ -33,6 +34,8 @@ export interface Config extends Omit<Given, "data_dir" | "session_store" | "port
   readonly port_is_given: boolean;
   /** How an s3:// store is reached, by the names that every S3 tool uses. */
   readonly s3: S3Access;
+  /** Absolute path of the cluster's kubeconfig; none: the service account of the pod that this runs in. */
+  readonly kubeconfig: string | null;
   /** Lines for people about variables that look like settings and are none. */
   readonly warnings: readonly string[];
 }
@@ -126,7 +129,46 @@ export const SETTINGS = [
       what: "Where checkpoints lie. An s3:// bucket is reached with `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION` and, where it is not Amazon's, `AWS_ENDPOINT_URL_S3`; a gs:// bucket by Workload Identity.",
     },
   ),
-  setting("driver", oneOf("local"), "local", { what: "What sandboxes are: `local` processes on this machine." }),
+  setting("driver", oneOf("local", "kubernetes"), "local", {
+    what: "What sandboxes are: `local` processes on this machine, or pods of a `kubernetes` cluster.",
+  }),
+  setting("sandbox_url", httpUrl, null, {
+    defaultText: "every replica's `advertise_url`",
+    what: "How sandboxes reach Hangar, and its volume store, where replicas come and go: a Service's or load balancer's URL.",
+  }),
+  setting("sandbox_image", ImageName.describe("the name of a container image"), null, {
+    defaultText: "none: every environment must name one",
+    what: "The image of a `kubernetes` sandbox whose environment names none.",
+  }),
+  setting("kubernetes_config", z.string().refine(isAbsolute).describe("an absolute path"), null, {
+    defaultText: "`KUBECONFIG`, else the pod's service account, else `~/.kube/config`",
+    what: "The kubeconfig file of the cluster.",
+  }),
+  setting("kubernetes_context", z.string().max(500).describe("a context of the kubeconfig"), null, {
+    defaultText: "the kubeconfig's current one",
+    what: "The kubeconfig's context.",
+  }),
+  setting(
+    "kubernetes_namespace",
+    z
+      .string()
+      .regex(/^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/)
+      .describe("the name of a namespace"),
+    null,
+    {
+      defaultText: "the context's, or the pod's own",
+      what: "The namespace that sandboxes are made in; better one of their own.",
+    },
+  ),
+  setting(
+    "kubernetes_instance",
+    z
+      .string()
+      .regex(/^[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?$/)
+      .describe("1 to 32 lower-case letters, digits and dashes"),
+    "hangar",
+    { what: "Sets this Hangar's sandboxes apart from another's in the same namespace. All replicas have the same." },
+  ),
   setting("isolation", oneOf("auto", "plain"), "auto", {
     what: "`auto`: local sandboxes are kept apart with bubblewrap where it works; `plain`: they are plain folders.",
   }),
@@ -289,6 +331,15 @@ function readS3(env: Readonly<Record<string, string | undefined>>, store: string
     endpoint: endpoint === "" ? null : endpoint,
     credentials: { accessKeyId, secretAccessKey, ...(sessionToken !== "" && { sessionToken }) },
   };
+}
+
+/** As kubectl finds it; of several files in KUBECONFIG, the first. */
+function kubeconfig(env: Readonly<Record<string, string | undefined>>, given: string | null): string | null {
+  if (given !== null) return given;
+  const first = (env["KUBECONFIG"] ?? "").split(delimiter).find((path) => path !== "");
+  if (first !== undefined) return resolve(first);
+  if (env["KUBERNETES_SERVICE_HOST"]) return null;
+  return join(env["HOME"] || homedir(), ".kube", "config");
 }
 
 /** A mistyped name would otherwise silently leave the default in force. Other programs' prefixes are theirs. */

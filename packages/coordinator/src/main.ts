@@ -4,14 +4,12 @@
  * is not valid.
  */
 import { randomBytes } from "node:crypto";
-import { homedir } from "node:os";
 import { HangarError, redactor, type Redact, type Status } from "@hangar/shared";
 import packageJson from "../package.json" with { type: "json" };
 import { createApp } from "./app.ts";
 import { newToken, readClientConfig } from "./client-config.ts";
 import { type Config, hostEnvironment, readConfig } from "./config.ts";
 import { hostCredentials } from "./credentials/git-credential.ts";
-import { createLocalDriver } from "./driver/local.ts";
 import { makeEnvironments } from "./environment/environments.ts";
 import { makeSecrets } from "./environment/secrets.ts";
 import { adminCheck, hostCheck, OWNER } from "./http/auth.ts";
@@ -20,6 +18,7 @@ import { problemResponse } from "./http/problem.ts";
 import { closeServer, createServer, listen } from "./http/server.ts";
 import { terminalRoutes } from "./http/terminals.ts";
 import { newRequestId, serveUpgrades } from "./http/upgrades.ts";
+import { openDriver } from "./open-driver.ts";
 import { openStore, volumeRoot } from "./open-store.ts";
 import { connectRedis } from "./redis/connect.ts";
 import { joinReplicas } from "./replica.ts";
@@ -102,15 +101,10 @@ async function start({ config, replica, log, stack, hidden }: Start): Promise<vo
   const port = await listen(server, config.host, portsToTry(config, before?.url));
   const url = config.advertise_url ?? `http://${reachable(config.host)}:${port}`;
 
-  const { store, volume, warnings: gaps } = await openStore(config, { url, signer: vault });
+  const storeUrl = config.sandbox_url ?? url;
+  const { store, volume, warnings: gaps } = await openStore(config, { url: storeUrl, signer: vault });
   for (const gap of gaps) log.warn({}, gap);
-  const driver = await createLocalDriver({
-    dataDir,
-    env: host,
-    userHome: host["HOME"] || homedir(),
-    hidden: root === null ? [] : [root],
-    isolation: config.isolation,
-  });
+  const driver = await openDriver(config, { dataDir, host, root, log });
   stack.defer(() => driver.close());
   const presence = await joinReplicas(redis.replicas, url, log);
   stack.defer(() => presence.leave());
@@ -124,7 +118,9 @@ async function start({ config, replica, log, stack, hidden }: Start): Promise<vo
     vault,
     redaction,
     credentials: config.git_credentials === "host" ? hostCredentials({ env: host, timeoutMs: 10_000 }) : null,
-    settings: Object.defineProperty({ ...config, agent_urls: [url] }, "agent_urls", { get: () => presence.urls() }),
+    settings: Object.defineProperty({ ...config, agent_urls: [url] }, "agent_urls", {
+      get: () => (config.sandbox_url === null ? presence.urls() : [config.sandbox_url]),
+    }),
     clock: Date.now,
     log,
   };

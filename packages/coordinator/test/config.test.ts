@@ -65,7 +65,7 @@ describe("readConfig", () => {
     ],
     ["HANGAR_SESSION_CHECKPOINT_MINUTES", "-1", /^HANGAR_SESSION_CHECKPOINT_MINUTES is "-1": give a number from 0 to/],
     ["HANGAR_IDLE_MINUTES", "1e3", /^HANGAR_IDLE_MINUTES is "1e3": give a number/],
-    ["HANGAR_DRIVER", "docker", 'HANGAR_DRIVER is "docker": give "local"'],
+    ["HANGAR_DRIVER", "docker", 'HANGAR_DRIVER is "docker": give one of local, kubernetes'],
     ["HANGAR_SESSION_STORE", "ftp://x", /^HANGAR_SESSION_STORE is "ftp:\/\/x": give volume:/],
     ["HANGAR_ADVERTISE_URL", "http://h/path", /^HANGAR_ADVERTISE_URL is "http:\/\/h\/path": give http/],
   ])("refuses %s=%s in one line that says what is allowed", (name, value, line) => {

@@ -1,6 +1,7 @@
 /** An environment: what a session's sandbox is made from (spec §5.1; records 0006). */
 import { z } from "zod";
 import { Slug } from "./ids.ts";
+import { KubernetesPod } from "./kubernetes.ts";
 
 export const HarnessName = z
   .string()
@@ -100,5 +101,7 @@ export const Environment = z.strictObject({
   ttl_minutes: z.number().min(0).max(525_600).default(1440),
   /** Ignored files that travel all the same, as git pathspecs relative to the repo. */
   keep_ignored: z.array(relativePath).max(200).default([]),
+  /** For the `kubernetes` driver; none: its defaults. Other drivers have no use for it. */
+  kubernetes: KubernetesPod.nullable().default(null),
 });
 export type Environment = z.infer<typeof Environment>;

@@ -2,6 +2,7 @@ export * from "./activity.ts";
 export * from "./api.ts";
 export * from "./checkpoint.ts";
 export * from "./environment.ts";
+export * from "./kubernetes.ts";
 export * from "./error.ts";
 export * from "./ids.ts";
 export * from "./protocol.ts";

@@ -351,6 +351,8 @@ export const AGENT_ENV = {
   workspace: "HANGAR_AGENT_WORKSPACE",
   /** The daemon's own folder (spool, state, sockets), not visible to checkpoints. */
   state: "HANGAR_AGENT_STATE",
+  /** How long it has to end after SIGTERM, seconds; 30 where it does not say. */
+  grace: "HANGAR_AGENT_GRACE_SECONDS",
   /** A folder with the daemon's compiled code, made by `hangar-agent warm`; read-only in a sandbox. May be absent. */
   code: "HANGAR_AGENT_CODE",
 } as const;

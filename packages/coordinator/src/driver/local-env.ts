@@ -61,21 +61,26 @@ export function sandboxEnvironment(
   for (const name of PASSED_ON) if (host[name]) env[name] = host[name];
   return {
     ...env,
-    HOME: paths.home,
-    TMPDIR: paths.tmp,
-    XDG_CONFIG_HOME: `${paths.home}/.config`,
-    XDG_CACHE_HOME: `${paths.home}/.cache`,
-    XDG_DATA_HOME: `${paths.home}/.local/share`,
-    XDG_STATE_HOME: `${paths.home}/.local/state`,
-    CLAUDE_CONFIG_DIR: `${paths.home}/.claude`,
-    CODEX_HOME: `${paths.home}/.codex`,
-    CLAUDE_CODE_TMPDIR: paths.tmp,
+    ...homeVariables(paths),
     ...(sshAgent === null ? {} : { SSH_AUTH_SOCK: sshAgent }),
     ...given,
     [AGENT_ENV.workspace]: paths.workspace,
     [AGENT_ENV.state]: paths.state,
   };
 }
+
+/** Everything that programs keep for themselves is in the sandbox. */
+export const homeVariables = (paths: Pick<InnerPaths, "home" | "tmp">): Record<string, string> => ({
+  HOME: paths.home,
+  TMPDIR: paths.tmp,
+  XDG_CONFIG_HOME: `${paths.home}/.config`,
+  XDG_CACHE_HOME: `${paths.home}/.cache`,
+  XDG_DATA_HOME: `${paths.home}/.local/share`,
+  XDG_STATE_HOME: `${paths.home}/.local/state`,
+  CLAUDE_CONFIG_DIR: `${paths.home}/.claude`,
+  CODEX_HOME: `${paths.home}/.codex`,
+  CLAUDE_CODE_TMPDIR: paths.tmp,
+});
 
 /** Without what npm put in front to run Hangar itself: its Node and its tools would stand before the user's own. */
 export const usersPath = (path: string, installation: string): string =>

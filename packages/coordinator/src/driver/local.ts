@@ -12,6 +12,7 @@ import { AGENT_ENV, AGENT_MALLOC, AGENT_NODE_FLAGS, ERRORS, HangarError } from "
 import { lockWithin } from "../embedded/lock.ts";
 import { gone, signal } from "../embedded/process.ts";
 import { findProgram, howToInstall } from "../embedded/redis-server.ts";
+import { NO_RESTARTS } from "./driver.ts";
 import type { Driver, SandboxSpec, SandboxStatus } from "./driver.ts";
 import {
   bubblewrapArguments,
@@ -82,6 +83,7 @@ export async function createLocalDriver(given: LocalDriverOptions): Promise<Driv
   return {
     name: "local",
     isolation,
+    keepsFolders: true,
     workspace: (session) => (binary === null ? join(sandboxes, session, "workspace") : INNER.workspace),
     canAdopt: async (id) => {
       const found = find(id);
@@ -105,7 +107,7 @@ export async function createLocalDriver(given: LocalDriverOptions): Promise<Driv
         const found = find(id);
         if (found) await end(found);
       }),
-    onExit: (callback) => void callbacks.push(callback),
+    onChange: (callback) => void callbacks.push(callback),
     close: async () => {
       clearInterval(poll);
       code.stop();
@@ -295,7 +297,8 @@ export async function createLocalDriver(given: LocalDriverOptions): Promise<Driv
 
   function statusOf(run: Run): SandboxStatus {
     const state = isRunning(run) ? "running" : "left";
-    return { id: run.id, session: run.session, generation: run.generation, state, detail: own.get(run.id) ?? null };
+    const { id, session, generation } = run;
+    return { id, session, generation, state, detail: own.get(id) ?? null, start: null, restarts: NO_RESTARTS };
   }
 
   /** Sandboxes of an earlier coordinator are nobody's children here: looked at now and then, only while there are any. */

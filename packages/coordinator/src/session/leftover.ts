@@ -16,6 +16,7 @@ export interface Disposition {
  */
 export async function disposition(deps: Deps, record: SessionRecord): Promise<Disposition> {
   const { state, sandbox_id: own, adopting, leftover_sandbox: earlier, phase } = record;
+  if (!deps.driver.keepsFolders) return { sandbox_id: own, leftover_sandbox: null };
   const canAdopt = async (id: string | null): Promise<string | null> =>
     id !== null && (await deps.driver.canAdopt(id)) ? id : null;
 

@@ -2,7 +2,7 @@
  * One look at one session: does what is due for it and says when to look next. Every step may be done by any replica, twice,
  * or be cut off in the middle: what it changes is guarded, what it starts is named by what it is for.
  */
-import { newNonce } from "@hangar/shared";
+import { HangarError, newNonce } from "@hangar/shared";
 import { goOnEnding } from "./end.ts";
 import { idleMove } from "./idle.ts";
 import { lose } from "./lost.ts";
@@ -10,10 +10,12 @@ import { isLive, MINUTE, start } from "./machine.ts";
 import { makeSandbox } from "./open.ts";
 import type { Deps } from "./ports.ts";
 import type { SessionRecord } from "./record.ts";
+import type { SandboxStatus } from "../driver/driver.ts";
 import { sweep } from "./rescue.ts";
 import { failStart, startTimeout } from "./start-failed.ts";
+import { startWaits } from "./start-waits.ts";
 import { goOnSuspending, startSuspend } from "./suspend.ts";
-import { dispatch, giveTurn } from "./turn.ts";
+import { dispatch, giveTurn, oneLine } from "./turn.ts";
 import { update } from "./update.ts";
 
 /**
@@ -72,16 +74,31 @@ async function goOnStarting(deps: Deps, record: SessionRecord, reachableSince: n
     return lose(deps, record, "The start was given up");
   }
   if (deps.clock() - record.state_since >= minutes * MINUTE) {
-    const { code, message } = startTimeout(minutes);
+    const { code, message } = startTimeout(minutes, record);
     await failStart(deps, record, code, message);
     return (await deps.sessions.get(record.id)) ?? record;
   }
-  const there = record.sandbox_id === null ? null : await deps.driver.status(record.sandbox_id);
-  if (there === null && record.seen_at === 0) {
+  const there = await statusIn(deps, record);
+  if (there === null && record.seen_at === 0 && !record.sandbox_made) {
     await makeSandbox(deps, record.id);
     return (await deps.sessions.get(record.id)) ?? record;
   }
+  const start = there?.state === "running" && record.seen_at === 0 ? there.start : null;
+  if (start !== null && "failed" in start) await failStart(deps, record, start.code, start.failed);
+  else if (start !== null) await startWaits(deps, record, start.waits);
+  if (start !== null) return (await deps.sessions.get(record.id)) ?? record;
   return (await lostNow(deps, record, reachableSince)) ?? record;
+}
+
+/** A cluster that is away for a start's look says nothing of it, but that. */
+async function statusIn(deps: Deps, record: SessionRecord): Promise<SandboxStatus | null> {
+  if (record.sandbox_id === null) return null;
+  try {
+    return await deps.driver.status(record.sandbox_id);
+  } catch (error) {
+    if (error instanceof HangarError && error.retryable) await startWaits(deps, record, error.message);
+    throw error;
+  }
 }
 
 async function goOnIdle(deps: Deps, record: SessionRecord): Promise<SessionRecord> {
@@ -143,20 +160,52 @@ async function goOnDown(deps: Deps, record: SessionRecord): Promise<SessionRecor
   return record;
 }
 
-/** The record after its sandbox was found lost; none: it is there, or may be. */
+/** The record after its sandbox was found lost, or as it is while the sandbox is ended by others; none: it is there, or may be. */
 async function lostNow(deps: Deps, record: SessionRecord, reachableSince: number): Promise<SessionRecord | null> {
   if (record.sandbox_id === null) return null;
   const there = await deps.driver.status(record.sandbox_id);
+  if (there?.state === "ending") return ending(deps, record, there);
   if (there?.state !== "running") {
     const detail = there?.detail ? ` (${there.detail})` : "";
     return lose(deps, record, `The sandbox ended by itself${detail}`);
   }
+  if (there.restarts.count > (record.restarts ?? 0)) return restarted(deps, record, there.restarts);
   if (record.seen_at === 0) return null;
   // Longer than the lease, after which the daemon itself has stopped its turn and kept what was there.
   const silent = deps.clock() - Math.max(record.seen_at, reachableSince);
   if (silent < deps.settings.lease_seconds * 3000) return null;
   await deps.driver.stop(record.sandbox_id);
   return lose(deps, record, `The sandbox was not heard of for ${Math.round(silent / 1000)} s`);
+}
+
+/** Its daemon takes a last checkpoint of what is there; whatever waits, waits for the next sandbox. */
+async function ending(deps: Deps, record: SessionRecord, { detail }: SandboxStatus): Promise<SessionRecord> {
+  const status = `The sandbox is being ended${detail === null ? "" : ` (${oneLine(detail)})`}: a last checkpoint is taken`;
+  if (record.status === status || record.state === "STARTING" || record.state === "SUSPENDING") return record;
+  const events = [{ type: "state" as const, state: record.state, status }];
+  const guard = { rev: record.rev, from: [record.state] };
+  const result = await deps.sessions.change(record.id, guard, { set: { status }, events });
+  return result.ok ? result.record : ((await deps.sessions.get(record.id)) ?? record);
+}
+
+/** In place, so nothing on disk is lost; but every process is. The session goes on. */
+async function restarted(
+  deps: Deps,
+  record: SessionRecord,
+  { count, why }: SandboxStatus["restarts"],
+): Promise<SessionRecord> {
+  const line = `The sandbox was started again in place (${oneLine(why)}); its files are as they were`;
+  const isUp = record.state !== "STARTING";
+  const note = `The machine was restarted (${oneLine(why)}): the workspace is as it was at that moment, but no process survived.`;
+  const result = await deps.sessions.change(
+    record.id,
+    { rev: record.rev },
+    {
+      set: { restarts: count, status: line, ...(isUp && { notes: [...record.notes, note].slice(-20) }) },
+      events: [{ type: "notice", text: line }],
+    },
+  );
+  return result.ok ? result.record : ((await deps.sessions.get(record.id)) ?? record);
 }
 
 function nextLook(deps: Deps, record: SessionRecord): number | null {

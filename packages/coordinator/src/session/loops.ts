@@ -1,6 +1,7 @@
 /** Does what is due, at this replica: claims sessions, looks at them, waits for the next. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { HangarError } from "@hangar/shared";
+import type { SandboxStatus } from "../driver/driver.ts";
 import { isLive } from "./machine.ts";
 import { look } from "./look.ts";
 import { sessionOf } from "./lookup.ts";
@@ -90,7 +91,7 @@ export function makeLoops(deps: Deps): Loops {
     await Promise.allSettled(inFlight.values());
   };
 
-  deps.driver.onExit((sandbox) => {
+  deps.driver.onChange((sandbox) => {
     deps.due.nudge(sessionOf(sandbox), deps.clock()).catch(() => undefined);
   });
 
@@ -125,14 +126,15 @@ async function lookAt(deps: Deps, id: string, until: number, reachableSince: num
     const next = await look(deps, id, reachableSince);
     await deps.due.settle(id, until, next);
   } catch (error) {
-    const away = error instanceof HangarError && error.code === "redis_unavailable";
+    const away =
+      error instanceof HangarError && (error.code === "redis_unavailable" || error.code === "cluster_unavailable");
     if (!away) deps.log.error({ session: id, error }, "a look at a session failed and is tried again");
   }
 }
 
 /** Sandboxes that run although no session owns them: stopped, their folders left, since they may hold work. */
 async function reconcile(deps: Deps): Promise<void> {
-  for (const { id, session, generation, state } of await deps.driver.list()) {
+  for (const { id, session, generation, state } of await present(deps)) {
     if (state !== "running") continue;
     const record = await deps.sessions.get(session);
     if (record === null) {
@@ -141,5 +143,16 @@ async function reconcile(deps: Deps): Promise<void> {
       deps.log.warn({ sandbox: id, session }, "a sandbox that owns its session no more is stopped");
       await deps.driver.stop(id);
     }
+  }
+}
+
+/** While the cluster is away nothing is reconciled, and everything else goes on. */
+async function present(deps: Deps): Promise<SandboxStatus[]> {
+  try {
+    return await deps.driver.list();
+  } catch (error) {
+    if (!(error instanceof HangarError && error.code === "cluster_unavailable")) throw error;
+    deps.log.warn({ error }, "what runs is not known, and is looked at again");
+    return [];
   }
 }

@@ -32,13 +32,15 @@ async function lost(deps: Deps, record: SessionRecord, folder: Disposition, why:
   const { leftover_sandbox: leftover } = folder;
   const now = deps.clock();
   const { queued, checkpoints } = await deps.sessions.counts(record.id);
-  const resumable = checkpoints > 0 || leftover !== null;
   const failures = record.state === "STARTING" ? record.start_failures + 1 : 0;
+  // A start that never came to its end has nothing to lose: it is tried again.
+  const untouched = record.state === "STARTING" && failures < STARTS && record.wanted === "up";
+  const resumable = checkpoints > 0 || leftover !== null || untouched;
   const again =
     resumable && failures < STARTS && (queued > 0 || (record.state === "STARTING" && record.wanted === "up"));
   const notBefore = failures === 0 ? now : now + Math.min(5000 * 2 ** failures, MINUTE);
   const ended = record.running_turn === null ? {} : await endRunning(deps, record, `${why}.`);
-  return move(record, resumable ? "SUSPENDED" : "FAILED", now, status(why, leftover, checkpoints), {
+  return move(record, resumable ? "SUSPENDED" : "FAILED", now, status(why, leftover, checkpoints, again), {
     ...ended,
     set: {
       ...ended.set,
@@ -55,8 +57,9 @@ async function lost(deps: Deps, record: SessionRecord, folder: Disposition, why:
   });
 }
 
-function status(why: string, leftover: string | null, checkpoints: number): string {
+function status(why: string, leftover: string | null, checkpoints: number, again: boolean): string {
   if (leftover !== null) return `${why}; the next open takes over its folder`;
   if (checkpoints > 0) return `${why}; the next open restores the last checkpoint`;
+  if (again) return `${why}; it is started again`;
   return `${why} before anything of it was kept`;
 }

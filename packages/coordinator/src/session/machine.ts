@@ -75,6 +75,8 @@ export function start(record: SessionRecord, now: number, nonce: string, more: C
       freeze_failures: 0,
       freeze_not_before: 0,
       adopting: null,
+      sandbox_made: false,
+      restarts: 0,
       sandbox_started_at: iso(now),
       last_active_at: iso(now),
       expires_at: expiry(record.ttl_minutes, now),

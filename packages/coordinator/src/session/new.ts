@@ -161,6 +161,8 @@ export const EMPTY_RECORD = {
   replica: null,
   used_at: 0,
   activity: null,
+  sandbox_made: false,
+  restarts: 0,
   freeze: null,
   freeze_failures: 0,
   freeze_not_before: 0,

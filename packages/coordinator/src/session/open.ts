@@ -6,6 +6,7 @@ import { isLive, iso, start } from "./machine.ts";
 import type { Deps } from "./ports.ts";
 import type { SessionRecord } from "./record.ts";
 import { failStart } from "./start-failed.ts";
+import { startWaits } from "./start-waits.ts";
 import { update } from "./update.ts";
 
 /** Joins a start that is under way. A session that suspends now starts again when it has. */
@@ -62,6 +63,7 @@ export async function makeSandbox(deps: Deps, id: string): Promise<void> {
   const record = await chooseAdoption(deps, before);
   if (record === null || record.sandbox_id === null) return;
   try {
+    const environment = await deps.environments.get(record.owner, record.environment);
     await deps.driver.create({
       id: record.sandbox_id,
       session: record.id,
@@ -74,7 +76,13 @@ export async function makeSandbox(deps: Deps, id: string): Promise<void> {
         [AGENT_ENV.sandbox]: record.sandbox_id,
       },
       adopt: record.adopting,
+      kubernetes: environment?.kubernetes ?? null,
     });
+    await deps.sessions.change(
+      record.id,
+      { from: ["STARTING"], generation: record.generation, nonce: record.nonce },
+      { set: { sandbox_made: true }, quiet: true },
+    );
     await destroyUnwanted(deps, record);
   } catch (error) {
     const code = error instanceof HangarError ? error.code : "internal";
@@ -82,7 +90,7 @@ export async function makeSandbox(deps: Deps, id: string): Promise<void> {
       error instanceof HangarError ? error.message : "The sandbox could not be made: see the coordinator's log";
     deps.log.warn({ session: id, sandbox: record.sandbox_id, code, error }, "a sandbox could not be made");
     // What helps on a retry is tried again by the next look, until the start's time-out.
-    if (error instanceof HangarError && error.retryable) return;
+    if (error instanceof HangarError && error.retryable) return await startWaits(deps, record, line);
     await failStart(deps, record, isErrorCode(code) ? code : "internal", line);
   }
 }

@@ -28,6 +28,10 @@ export interface SessionRecord extends Omit<Session, "turns" | "checkpoints" | "
   /** Failed suspends in a row, and when the next is tried, ms since 1970. */
   readonly freeze_failures: number;
   readonly freeze_not_before: number;
+  /** The driver has made the present sandbox once: where it is gone it is lost, and not made again. */
+  readonly sandbox_made: boolean;
+  /** How often its processes were started again in place, as far as that was told. */
+  readonly restarts: number;
   /** Starts in a row that ended before `ready`, and when Hangar may try the next by itself. */
   readonly start_failures: number;
   readonly start_not_before: number;

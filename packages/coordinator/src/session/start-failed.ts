@@ -34,8 +34,15 @@ export function startFailed(record: SessionRecord, now: number, line: string, fo
   });
 }
 
-export const startTimeout = (minutes: number): HangarError =>
-  new HangarError(
+/** Names what the start hung in. */
+export function startTimeout(minutes: number, record: Pick<SessionRecord, "phase" | "status">): HangarError {
+  const { phase, status } = record;
+  const hung = phase === null || phase === "starting" ? (status ?? "starting") : withDetail(PHASES[phase], status);
+  return new HangarError(
     "start_timeout",
-    `The sandbox was not ready after ${minutes} min: see its log, or raise start_timeout_minutes`,
+    `The sandbox was not ready after ${minutes} min, and hung in: ${hung}. See its log, or raise start_timeout_minutes`,
   );
+}
+
+const PHASES = { cloning: "cloning", setup: "running setup", restoring: "restoring", ready: "getting ready" } as const;
+const withDetail = (words: string, detail: string | null): string => (detail === null ? words : `${words} (${detail})`);

@@ -23,6 +23,7 @@ import {
 import { WebSocket } from "ws";
 import { createApp } from "../../src/app.ts";
 import { hostCredentials } from "../../src/credentials/git-credential.ts";
+import { NO_RESTARTS } from "../../src/driver/driver.ts";
 import type { Driver, SandboxSpec } from "../../src/driver/driver.ts";
 import { startRedisServer } from "../../src/embedded/redis-server.ts";
 import { makeEnvironments } from "../../src/environment/environments.ts";
@@ -213,10 +214,13 @@ function scriptedDriver(sandboxes: ScriptedSandbox[]): Driver {
     generation: one.spec.generation,
     state: "running" as const,
     detail: null,
+    start: null,
+    restarts: NO_RESTARTS,
   });
   return {
     name: "scripted",
     isolation: "none: there is no sandbox",
+    keepsFolders: false,
     workspace: () => "/workspace",
     canAdopt: async () => false,
     create: async (spec) => {
@@ -230,7 +234,7 @@ function scriptedDriver(sandboxes: ScriptedSandbox[]): Driver {
     },
     destroy: async (id) => running(id)?.end(),
     stop: async (id) => running(id)?.end(),
-    onExit: () => {},
+    onChange: () => {},
     close: async () => {},
   };
 }

@@ -69,6 +69,7 @@ describe("new", () => {
       idle_minutes: 30,
       ttl_minutes: 60,
       keep_ignored: [],
+      kubernetes: null,
     });
     expect(harness).toBe("script");
     const again = await Promise.allSettled(
@@ -81,7 +82,14 @@ describe("new", () => {
 
   it("fails the start with the name of a secret that is not set", async () => {
     const environment = { name: "env", repo: null, base_branch: null, harness: "script", model: null, setup: null };
-    const more = { variables: {}, secrets: ["API_KEY"], idle_minutes: 30, ttl_minutes: 0, keep_ignored: [] };
+    const more = {
+      variables: {},
+      secrets: ["API_KEY"],
+      idle_minutes: 30,
+      ttl_minutes: 0,
+      keep_ignored: [],
+      kubernetes: null,
+    };
     await one.deps.environments.put(OWNER, { ...environment, ...more });
     const session = await one.sessions.create(OWNER, { name: "fix", environment: "env" });
     await one.loops.runDue();

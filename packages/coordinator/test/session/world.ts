@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { AGENT_ENV, HangarError, newCheckpointId } from "@hangar/shared";
 import type { AgentCommand, AgentEvent, BootSpec, CheckpointReason, CommitCheckpoint, Part } from "@hangar/shared";
+import { NO_RESTARTS } from "../../src/driver/driver.ts";
 import type { Driver, SandboxSpec, SandboxStatus } from "../../src/driver/driver.ts";
 import { connectRedis } from "../../src/redis/connect.ts";
 import type { RedisAdapters } from "../../src/redis/connect.ts";
@@ -27,6 +28,9 @@ export const OWNER = "admin";
 class FakeDriver implements Driver {
   readonly name = "fake";
   readonly isolation = "none: a stand-in";
+  keepsFolders = true;
+  /** What the machine says of a sandbox beyond its state. */
+  readonly said = new Map<string, Partial<SandboxStatus>>();
   readonly sandboxes = new Map<string, SandboxSpec & { state: "running" | "left" }>();
   readonly destroyed: string[] = [];
   readonly created: string[] = [];
@@ -64,7 +68,7 @@ class FakeDriver implements Driver {
     if (sandbox) sandbox.state = "left";
     return Promise.resolve();
   }
-  onExit(callback: (id: string) => void): void {
+  onChange(callback: (id: string) => void): void {
     this.callbacks.push(callback);
   }
   close(): Promise<void> {
@@ -81,7 +85,7 @@ class FakeDriver implements Driver {
     const sandbox = this.sandboxes.get(id);
     if (!sandbox) return null;
     const { session, generation, state } = sandbox;
-    return { id, session, generation, state, detail: null };
+    return { id, session, generation, state, detail: null, start: null, restarts: NO_RESTARTS, ...this.said.get(id) };
   }
 }
 

@@ -1,0 +1,320 @@
+/**
+ * The kubernetes driver: a sandbox is a pod that goes by its id, so that no retry by any replica makes a second one.
+ *
+ * The cluster is the only record of what runs: labels find it again after a restart. Pods and the events about them are
+ * watched; `status` and `list` answer from that, and a pod that the watch does not know is asked for by name. While the API
+ * server is away, what was known goes on holding, so that sessions in running pods go on.
+ */
+import { setTimeout as sleep } from "node:timers/promises";
+import { PatchStrategy, setHeaderOptions } from "@kubernetes/client-node";
+import { HangarError, KubernetesPod } from "@hangar/shared";
+import { NO_RESTARTS } from "../driver.ts";
+import type { Driver, SandboxSpec, SandboxStatus } from "../driver.ts";
+import { alreadyExists, apiMessage, clusterError, isNotFound, statusOf } from "./client.ts";
+import type { Cluster } from "./client.ts";
+import { whyEnded, whyRestarted } from "./ended.ts";
+import { follow } from "./follow.ts";
+import { LABEL, selector } from "./names.ts";
+import { denyIngress, egressPolicy, ownedBy, PATHS, podOf, secretOf } from "./pod.ts";
+import { startProgress } from "./progress.ts";
+import { EventView, PodView, timeOf } from "./view.ts";
+import type { Said } from "./view.ts";
+
+export interface KubernetesDriverOptions {
+  readonly cluster: Cluster;
+  /** Sets this Hangar's pods apart from another's in the same namespace. */
+  readonly instance: string;
+  /** Where an environment names none. */
+  readonly image: string | null;
+  readonly log: { info(fields: object, message: string): void; warn(fields: object, message: string): void };
+  readonly clock?: () => number;
+  /** Milliseconds, for tests: see `follow`. */
+  readonly backoff?: readonly [number, number];
+}
+
+/** A pod that is told to end and is not gone this long after its grace period is on a node that answers nobody. */
+const OVERDUE_MS = 30_000;
+/** Hangar has taken what it wants by the time it destroys: the daemon only ends its processes. */
+const DESTROY_GRACE_SECONDS = 10;
+const FIRST_LOOK_MS = 10_000;
+/** How many pods that are gone are remembered, with why. */
+const REMEMBERED = 1000;
+
+export async function createKubernetesDriver(options: KubernetesDriverOptions): Promise<Driver> {
+  const { cluster, instance, log } = options;
+  const { core, namespace } = cluster;
+  const clock = options.clock ?? Date.now;
+  const settings = { instance, namespace, image: options.image };
+  const stopping = new AbortController();
+  const callbacks: ((id: string) => void)[] = [];
+  const pods = new Map<string, PodView>();
+  /** By pod: the newest event of each reason. Kept while the pod is, and a while after. */
+  const said = new Map<string, Map<string, { message: string; at: number }>>();
+  /** Pods that the watch saw go, and how. */
+  const gone = new Map<string, SandboxStatus>();
+  /** Policies that this process has put in place. */
+  const policies = new Map<string, Promise<void>>();
+  const listed = Promise.withResolvers<void>();
+  /** Whether the pods were listed once: until then, nothing is known of what runs. */
+  let isListed = false;
+
+  const isolation = await guard();
+  const following = [followPods(), followEvents()];
+  await firstLook();
+
+  return {
+    name: "kubernetes",
+    isolation,
+    keepsFolders: false,
+    workspace: () => PATHS.workspace,
+    canAdopt: () => Promise.resolve(false),
+    create,
+    list: () =>
+      isListed
+        ? Promise.resolve([...pods.values()].map(statusOfPod))
+        : Promise.reject(new HangarError("cluster_unavailable", "the cluster's pods are not known yet")),
+    status,
+    destroy: remove,
+    stop: remove,
+    onChange: (callback) => void callbacks.push(callback),
+    close: async () => {
+      stopping.abort();
+      await Promise.allSettled(following);
+    },
+  };
+
+  /** Secret, pod, and the Secret's owner: each may be there already, made by another try or another replica. */
+  async function create(spec: SandboxSpec): Promise<{ adopted: boolean }> {
+    const wanted = spec.kubernetes ?? KubernetesPod.parse({});
+    const pod = podOf(spec, wanted, settings);
+    try {
+      await allowEgress(spec, wanted);
+      await putSecret(spec);
+      const made = await core
+        .createNamespacedPod({ namespace, body: pod })
+        .catch((error: unknown) => (alreadyExists(error) ? existing(spec) : Promise.reject(error as Error)));
+      const uid = made.metadata?.uid ?? "";
+      await core.patchNamespacedSecret(
+        { namespace, name: spec.id, body: { metadata: { ownerReferences: ownedBy(spec.id, uid) } } },
+        MERGE,
+      );
+      return { adopted: false };
+    } catch (error) {
+      throw clusterError(`the pod ${spec.id}`, error);
+    }
+  }
+
+  async function putSecret(spec: SandboxSpec): Promise<void> {
+    const body = secretOf(spec, settings);
+    try {
+      await core.createNamespacedSecret({ namespace, body });
+    } catch (error) {
+      if (!alreadyExists(error)) throw error;
+      // Its owner stays as it is.
+      await core.patchNamespacedSecret({ namespace, name: spec.id, body: { stringData: body.stringData } }, MERGE);
+    }
+  }
+
+  /** The pod of that name, which must be of that start of that session. */
+  async function existing(spec: SandboxSpec) {
+    const found = await core.readNamespacedPod({ namespace, name: spec.id });
+    const labels = found.metadata?.labels ?? {};
+    if (
+      labels[LABEL.instance] === instance &&
+      labels[LABEL.session] === spec.session &&
+      labels[LABEL.generation] === String(spec.generation)
+    ) {
+      return found;
+    }
+    const line = `A pod named ${spec.id} is in the namespace ${namespace} and is not this Hangar's: see HANGAR_KUBERNETES_INSTANCE`;
+    throw new HangarError("cluster_refused", line);
+  }
+
+  async function status(id: string): Promise<SandboxStatus | null> {
+    const known = pods.get(id);
+    if (known) return statusOfPod(known);
+    const before = gone.get(id);
+    if (before) return before;
+    try {
+      return statusOfPod(PodView.parse(await core.readNamespacedPod({ namespace, name: id })));
+    } catch (error) {
+      if (isNotFound(error)) return gone.get(id) ?? null;
+      throw clusterError(`a look at the pod ${id}`, error);
+    }
+  }
+
+  /** Of one that is not there: no error. The pod's end takes the Secret with it; one without an owner is taken here. */
+  async function remove(id: string): Promise<void> {
+    const end = (deleted: Promise<unknown>): Promise<unknown> =>
+      deleted.catch((error: unknown) => {
+        if (!isNotFound(error)) throw clusterError(`the end of ${id}`, error);
+      });
+    await end(core.deleteNamespacedPod({ namespace, name: id, gracePeriodSeconds: DESTROY_GRACE_SECONDS }));
+    await end(core.deleteNamespacedSecret({ namespace, name: id }));
+    gone.delete(id);
+    if (!pods.has(id)) said.delete(id);
+  }
+
+  function statusOfPod(pod: PodView): SandboxStatus {
+    const { name, labels, deletionTimestamp } = pod.metadata;
+    const heard: Said = said.get(name) ?? new Map();
+    const [container] = pod.status.containerStatuses;
+    const isOver =
+      pod.status.phase === "Failed" ||
+      pod.status.phase === "Succeeded" ||
+      (deletionTimestamp !== null &&
+        (Boolean(container?.state?.terminated) ||
+          pod.spec.nodeName === "" ||
+          clock() > deletionTimestamp + OVERDUE_MS));
+    const state = isOver ? "left" : deletionTimestamp === null ? "running" : "ending";
+    return {
+      id: name,
+      session: labels[LABEL.session] ?? "",
+      generation: Number(labels[LABEL.generation] ?? 0),
+      state,
+      detail: state === "running" ? null : whyEnded(pod, heard),
+      start: state === "running" ? startProgress(pod, heard, clock()) : null,
+      restarts: { count: container?.restartCount ?? 0, why: container?.restartCount ? whyRestarted(pod) : "" },
+    };
+  }
+
+  function followPods(): Promise<void> {
+    const labelSelector = selector(instance);
+    return follow<PodView>({
+      watch: cluster.watch,
+      path: `/api/v1/namespaces/${namespace}/pods`,
+      labelSelector,
+      list: async () => {
+        const answer = await core.listNamespacedPod({ namespace, labelSelector });
+        return { version: answer.metadata?.resourceVersion ?? "", items: answer.items };
+      },
+      parse: (object) => PodView.parse(object),
+      listed: (items) => {
+        const present = new Map(items.map((pod) => [pod.metadata.name, pod]));
+        for (const pod of pods.values()) if (!present.has(pod.metadata.name)) forget(pod);
+        for (const pod of items) keep(pod);
+        isListed = true;
+        listed.resolve();
+      },
+      changed: (kind, pod) => (kind === "DELETED" ? forget(pod) : keep(pod)),
+      troubled: (error) => log.warn({ error: apiMessage(error) }, "the cluster's pods cannot be watched; tried again"),
+      recovered: () => log.info({}, "the cluster's pods are watched again"),
+      signal: stopping.signal,
+      ...(options.backoff && { backoff: options.backoff }),
+    });
+  }
+
+  function followEvents(): Promise<void> {
+    const fieldSelector = "involvedObject.kind=Pod";
+    return follow<EventView>({
+      watch: cluster.watch,
+      path: `/api/v1/namespaces/${namespace}/events`,
+      fieldSelector,
+      list: async () => {
+        const answer = await core.listNamespacedEvent({ namespace, fieldSelector });
+        return { version: answer.metadata?.resourceVersion ?? "", items: answer.items };
+      },
+      parse: (object) => EventView.parse(object),
+      listed: (items) => items.forEach(hear),
+      changed: (kind, event) => (kind === "DELETED" ? undefined : hear(event)),
+      troubled: (error) =>
+        log.warn({ error: apiMessage(error) }, "the cluster's events cannot be watched; tried again"),
+      recovered: () => undefined,
+      signal: stopping.signal,
+      ...(options.backoff && { backoff: options.backoff }),
+    });
+  }
+
+  function keep(pod: PodView): void {
+    const { name } = pod.metadata;
+    gone.delete(name);
+    pods.set(name, pod);
+    tell(name);
+  }
+
+  function forget(pod: PodView): void {
+    const { name } = pod.metadata;
+    if (!pods.delete(name)) return;
+    const last = statusOfPod(pod);
+    const detail = whyEnded(pod, said.get(name) ?? new Map()) ?? "its pod was deleted";
+    gone.set(name, { ...last, state: "left", detail, start: null, restarts: NO_RESTARTS });
+    said.delete(name);
+    for (const oldest of gone.keys()) {
+      if (gone.size <= REMEMBERED) break;
+      gone.delete(oldest);
+    }
+    tell(name);
+  }
+
+  function hear(event: EventView): void {
+    const { name } = event.involvedObject;
+    // Others' pods are nobody's here; one whose pod the watch has not shown yet comes with the next event.
+    if (!/^sbx-[0-9a-f]{8}-g[0-9]+$/.test(name)) return;
+    const of = said.get(name) ?? new Map<string, { message: string; at: number }>();
+    const at = timeOf(event);
+    if ((of.get(event.reason)?.at ?? -1) > at) return;
+    of.set(event.reason, { message: event.message, at });
+    said.set(name, of);
+    for (const oldest of said.keys()) {
+      if (said.size <= 2 * REMEMBERED + pods.size) break;
+      said.delete(oldest);
+    }
+    if (pods.has(name)) tell(name);
+  }
+
+  function tell(id: string): void {
+    for (const callback of callbacks) callback(id);
+  }
+
+  /** How sandboxes are kept apart, in one line. Where this Hangar may not make the policy, the line says so. */
+  async function guard(): Promise<string> {
+    const kept = `pods in the namespace ${namespace}: not root, no capabilities, no service-account token`;
+    try {
+      await putPolicy(denyIngress(settings));
+      return `${kept}, ingress denied by a NetworkPolicy`;
+    } catch (error) {
+      const failure = clusterError("the NetworkPolicy that denies ingress", error);
+      if (!failure.retryable && statusOf(error) !== 403) throw failure;
+      log.warn({ error: apiMessage(error) }, "the NetworkPolicy that denies ingress to sandboxes could not be made");
+      return `${kept}; ingress as the namespace has it`;
+    }
+  }
+
+  async function allowEgress(spec: SandboxSpec, wanted: KubernetesPod): Promise<void> {
+    const coordinators = (spec.env["HANGAR_AGENT_COORDINATOR_URL"] ?? "").split(" ");
+    const policy = egressPolicy(wanted.egress, coordinators, settings);
+    if (policy === null) return;
+    const key = JSON.stringify(policy);
+    const put = policies.get(key) ?? putPolicy(policy);
+    policies.set(key, put);
+    await put.catch((error: unknown) => {
+      policies.delete(key);
+      throw error;
+    });
+  }
+
+  async function putPolicy(body: ReturnType<typeof denyIngress>): Promise<void> {
+    const name = body.metadata?.name ?? "";
+    try {
+      await cluster.networking.createNamespacedNetworkPolicy({ namespace, body });
+    } catch (error) {
+      if (!alreadyExists(error)) throw error;
+      await cluster.networking.replaceNamespacedNetworkPolicy({ namespace, name, body });
+    }
+  }
+
+  /** A coordinator whose cluster is away starts all the same; one that may not list pods has no use. */
+  async function firstLook(): Promise<void> {
+    try {
+      await core.listNamespacedPod({ namespace, labelSelector: selector(instance), limit: 1 });
+      await Promise.race([listed.promise, sleep(FIRST_LOOK_MS, undefined, { ref: false })]);
+    } catch (error) {
+      const failure = clusterError("a look at its pods", error);
+      if (failure.retryable) return;
+      stopping.abort();
+      throw failure;
+    }
+  }
+}
+
+const MERGE = setHeaderOptions("Content-Type", PatchStrategy.MergePatch);

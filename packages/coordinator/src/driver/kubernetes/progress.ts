@@ -1,0 +1,90 @@
+/** What the start of a pod waits for, in the spec's words (§5.7), or why it cannot succeed. Pure. */
+import type { StartProgress } from "../driver.ts";
+import type { PodView, Said } from "./view.ts";
+
+/** A registry that is away for a moment is no reason to give up; one that is away for longer is. */
+const PULL_PATIENCE_MS = 3 * 60_000;
+
+/** Null: its container runs, and its daemon says the rest. */
+export function startProgress(pod: PodView, said: Said, now: number): StartProgress | null {
+  const [container] = pod.status.containerStatuses;
+  if (container?.state?.running || container?.state?.terminated) return null;
+  const waiting = container?.state?.waiting;
+  const since = conditionOf(pod, "PodScheduled")?.lastTransitionTime ?? pod.metadata.creationTimestamp ?? now;
+  if (waiting) {
+    const trouble = troubleOf(waiting, said, now - since);
+    if (trouble !== null) return trouble;
+  }
+  // A container that is started again after its end.
+  if (container && container.restartCount > 0) return null;
+  if (pod.spec.nodeName === "") return scheduling(pod, said);
+  const pulling = said.get("Pulling");
+  const pulled = said.get("Pulled");
+  if (pulling && (!pulled || pulled.at < pulling.at)) return waits("pulling the image");
+  return waits("starting");
+}
+
+function scheduling(pod: PodView, said: Said): StartProgress {
+  const refused = newest(said, ["FailedScaleUp", "FailedToScaleUpGroup"]);
+  const scaling = said.get("TriggeredScaleUp");
+  const quota = refused && quotaIn(refused.message);
+  if (quota && refused.at >= (scaling?.at ?? 0)) return waits(`a quota is exhausted (${quota})`);
+  if (scaling) return waits("adding a node to the cluster");
+  const scheduled = conditionOf(pod, "PodScheduled");
+  if (scheduled?.status === "False" && scheduled.message !== "") {
+    return waits(`waiting for a node with room (${oneLine(scheduled.message)})`);
+  }
+  return waits("waiting for a node");
+}
+
+/** `Quota 'SSD_TOTAL_GB' exceeded`, `exceeded quota: pods`, `QUOTA_EXCEEDED … SSD_TOTAL_GB`. */
+function quotaIn(message: string): string | null {
+  const named =
+    /quota '?"?([A-Za-z0-9_.-]+)'?"? exceeded/i.exec(message)?.[1] ??
+    /exceeded quota: ([^,\s]+)/.exec(message)?.[1] ??
+    /quota.*?\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b(?<!QUOTA_EXCEEDED)/i.exec(message)?.[1];
+  return named ?? (/quota/i.test(message) ? "unnamed" : null);
+}
+
+function troubleOf(waiting: { reason: string; message: string }, said: Said, waitedMs: number): StartProgress | null {
+  // What the kubelet says of a pull that backs off names the image alone; its event names the cause.
+  const cause = oneLine(said.get("Failed")?.message || waiting.message || waiting.reason);
+  switch (waiting.reason) {
+    case "InvalidImageName":
+    case "ErrImageNeverPull":
+      return failed("image_pull_failed", `The image cannot be pulled: ${oneLine(waiting.message || cause)}`);
+    case "ErrImagePull":
+    case "ImagePullBackOff":
+    case "RegistryUnavailable":
+    case "ImageInspectError":
+    case "SignatureValidationFailed": {
+      const final =
+        /not ?found|manifest unknown|unauthori[sz]ed|denied|forbidden|no such image|authentication required/i.test(
+          cause,
+        ) || waitedMs >= PULL_PATIENCE_MS;
+      if (final) return failed("image_pull_failed", `The image cannot be pulled: ${cause}`);
+      return waits(`pulling the image, which fails and is tried again (${cause})`);
+    }
+    case "CreateContainerConfigError":
+    case "CreateContainerError":
+    case "RunContainerError":
+      if (waitedMs >= PULL_PATIENCE_MS) {
+        return failed("cluster_refused", `The container cannot be made: ${oneLine(waiting.message || cause)}`);
+      }
+      return waits(`starting, which fails and is tried again (${oneLine(waiting.message || cause)})`);
+    default:
+      return null;
+  }
+}
+
+const waits = (waits: string): StartProgress => ({ waits });
+const failed = (code: "image_pull_failed" | "cluster_refused", failed: string): StartProgress => ({ code, failed });
+
+export const conditionOf = (pod: PodView, type: string) => pod.status.conditions.find((one) => one.type === type);
+
+export function newest(said: Said, reasons: readonly string[]) {
+  const found = reasons.flatMap((reason) => said.get(reason) ?? []);
+  return found.sort((a, b) => a.at - b.at).at(-1) ?? null;
+}
+
+export const oneLine = (text: string): string => text.replace(/\s+/g, " ").trim().slice(0, 300);

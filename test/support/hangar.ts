@@ -78,7 +78,10 @@ export async function startHangar(extra: Record<string, string> = {}): Promise<T
 
   const start = async (more: Record<string, string> = {}): Promise<Replica> => {
     // A coordinator that comes back has its old address, as in real life: its sandboxes know no other.
-    const port = replicas.size === 0 ? (firstPort ??= await freePort()) : await freePort();
+    const port =
+      replicas.size === 0
+        ? (firstPort ??= Number(extra["HANGAR_TEST_FIRST_PORT"] ?? (await freePort())))
+        : await freePort();
     const child = spawn(process.execPath, [COORDINATOR], {
       cwd: dir,
       env: { ...base, HANGAR_PORT: String(port), ...more },

@@ -12,6 +12,8 @@ export interface Config {
   /** The daemon's own folder. */
   readonly state: string;
   readonly home: string;
+  /** How long a last checkpoint may take after SIGTERM, ms: the time to end without what ending itself takes. */
+  readonly lastMs: number;
   /** What every process of the sandbox inherits: the daemon's environment without what is the daemon's alone. */
   readonly base: Readonly<Record<string, string>>;
   readonly shell: string;
@@ -33,10 +35,21 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
     workspace: absolute(env, AGENT_ENV.workspace),
     state: absolute(env, AGENT_ENV.state),
     home,
+    lastMs: lastMs(env[AGENT_ENV.grace]),
     base: inherited(env, sandbox),
     shell: env["SHELL"] ?? "/bin/sh",
   };
 }
+
+/** A third of the time to end, and at most 10 s of it, are for stopping what runs and for ending. */
+function lastMs(given: string | undefined): number {
+  const seconds = Number(given || 30);
+  if (!(seconds > 0 && seconds <= 86_400)) throw invalid(`${AGENT_ENV.grace} is no number of seconds: ${given}`);
+  return (seconds - Math.min(10, seconds / 3)) * 1000;
+}
+
+/** The daemon's own folder; throws `invalid_request` where there is no daemon. */
+export const stateFolder = (env: NodeJS.ProcessEnv): string => absolute(env, AGENT_ENV.state);
 
 function inherited(env: NodeJS.ProcessEnv, sandbox: string): Record<string, string> {
   const own = new Set<string>([

@@ -8,6 +8,7 @@ const COMMANDS: Record<string, () => Promise<Main>> = {
   snapshot: async () => (await import("./offline.ts")).snapshot,
   restore: async () => (await import("./offline.ts")).restore,
   "git-credential": async () => (await import("./git-credential.ts")).gitCredential,
+  end: async () => (await import("./end.ts")).end,
   warm: async () => warm,
 };
 

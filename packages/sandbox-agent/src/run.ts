@@ -23,6 +23,7 @@ import { harnessFor } from "./harness/registry.ts";
 import { Journal } from "./journal.ts";
 import { newLog } from "./log.ts";
 import type { Log } from "./log.ts";
+import { writePid } from "./end.ts";
 import { endLeftovers } from "./processes.ts";
 import { makeSandbox } from "./sandbox.ts";
 import { prepareEnvironment } from "./sandbox-env.ts";
@@ -30,19 +31,20 @@ import { linkSecretFiles, writeSecretFiles } from "./secret-files.ts";
 import { Spool } from "./spool.ts";
 import { tmuxFolder } from "./terminal/tmux.ts";
 
-/** How long a last checkpoint may take after SIGTERM; the rest of the usual 30 s is for ending. */
-const LAST_MS = 20_000;
-
 /** Resolves with the exit code once the sandbox has ended. The caller exits with it. */
 export async function run(_argv: readonly string[]): Promise<number> {
   const config = readConfig(process.env);
-  mkdirSync(config.state, { recursive: true, mode: 0o700 });
+  // Where these are fresh volumes, their mount points belong to root.
+  for (const folder of [config.state, config.home]) mkdirSync(folder, { recursive: true, mode: 0o700 });
+  writePid(config.state);
   const daemon = new Daemon(config);
   const { log } = daemon;
   let told = false;
   for (const signal of ["SIGTERM", "SIGINT"] as const) {
     process.on(signal, () => {
-      if (told) process.exit(1);
+      // Somebody at a keyboard may be out of patience. An orchestrator repeats SIGTERM, and has SIGKILL for that.
+      if (told && signal === "SIGINT") process.exit(1);
+      if (told) return;
       told = true;
       log.info(`${signal}: ending`);
       daemon.terminate();
@@ -281,7 +283,7 @@ class Daemon {
   async #terminate(): Promise<void> {
     if (this.#ending) return;
     this.#ending = true;
-    await this.#sandbox?.freezer.last(LAST_MS);
+    await this.#sandbox?.freezer.last(this.#config.lastMs);
     this.#stop.abort();
     const last = this.#spool.next - 1;
     for (let wait = 0; wait < 40 && this.#spool.acked < last && this.#link.connected; wait++) await pause(50);

@@ -41,6 +41,7 @@ export const ERRORS = {
   conversation_lost: kind(422, "The harness began a new conversation"),
   harness_failed: kind(422, "The agent failed"),
   image_pull_failed: kind(422, "The sandbox's image cannot be pulled"),
+  sandbox_crashed: kind(422, "The sandbox's daemon does not stay up"),
   cluster_refused: kind(422, "The cluster refuses the sandbox's pod"),
   quota_exhausted: kind(503, "A quota is exhausted", true),
   cluster_unavailable: kind(503, "The cluster cannot be reached", true),

@@ -29,7 +29,10 @@ export interface SandboxSpec {
 /** Of a start that the machine holds up: what it waits for, in words for people, or why it cannot succeed. */
 export type StartProgress =
   | { readonly waits: string }
-  | { readonly failed: string; readonly code: Extract<ErrorCode, "image_pull_failed" | "cluster_refused"> };
+  | {
+      readonly failed: string;
+      readonly code: Extract<ErrorCode, "image_pull_failed" | "sandbox_crashed" | "cluster_refused">;
+    };
 
 export interface SandboxStatus {
   readonly id: string;

@@ -424,10 +424,8 @@ test.runIf(process.getuid?.() === 0)("it works for an ordinary user too", async 
 });
 
 function descendants(pid: number): number[] {
-  const children = execFileSync("ps", ["-eo", "pid=,ppid="], { encoding: "utf8" })
-    .split("\n")
-    .map((line) => line.trim().split(/\s+/).map(Number))
-    .filter(([, parent]) => parent === pid)
-    .map(([child]) => child as number);
+  const table = execFileSync("ps", ["-eo", "pid=,ppid="], { encoding: "utf8" });
+  const rows = [...table.matchAll(/^ *(\d+) +(\d+) *$/gm)].map((row) => row.slice(1).map(Number));
+  const children = rows.filter(([, parent]) => parent === pid).map(([child]) => child as number);
   return [...children, ...children.flatMap(descendants)];
 }

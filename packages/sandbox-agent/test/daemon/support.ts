@@ -1,10 +1,11 @@
 /** A sandbox on this machine for tests: temporary folders, a bare remote, the daemon as a process of its own. */
-import { execFileSync, spawn } from "node:child_process";
+import { execFile, execFileSync, spawn } from "node:child_process";
 import type { ChildProcess } from "node:child_process";
 import { closeSync, existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 import { AGENT_ENV, newSessionId, newTurnId, sandboxIdOf } from "@hangar/shared";
 import type { AgentCommand, BootSpec } from "@hangar/shared";
 import { generateIdentity, identityToRecipient } from "age-encryption";
@@ -70,6 +71,11 @@ export class TestSandbox {
       namespace || stateBytes > 0 ? [...bubblewrap, "sh", "-c", '"$0" "$@"; exit $?', ...daemon] : daemon;
     this.#child = spawn(program!, args, { cwd: this.root, env: this.env, detached: true, stdio: ["ignore", log, log] });
     closeSync(log);
+  }
+
+  /** Another command of the agent in the same sandbox, until it ends. */
+  async beside(command: string): Promise<void> {
+    await promisify(execFile)(process.execPath, [MAIN, command], { env: this.env });
   }
 
   kill(signal: NodeJS.Signals): void {

@@ -321,6 +321,19 @@ test("SIGTERM takes a last checkpoint and ends", async () => {
   expect((await coordinator.event("turn_settled")).checkpoint).toBe(coordinator.committed[0]!.id);
 });
 
+test("SIGTERM said again, as by a preStop hook and the orchestrator after it, does not cut the last checkpoint short", async () => {
+  const { coordinator, sandbox } = await stage();
+  sandbox.start();
+  await coordinator.ready();
+  writeFileSync(join(sandbox.repo, "a.txt"), "work\n");
+  const hook = sandbox.beside("end");
+  await coordinator.until(() => readFileSync(sandbox.log, "utf8").includes("SIGTERM: ending"), "the hook's word");
+  sandbox.kill("SIGTERM");
+  expect(await sandbox.ended()).toBe(0);
+  expect(coordinator.committed).toMatchObject([{ reason: "destroy" }]);
+  await hook;
+});
+
 async function checkpoint(coordinator: StandInCoordinator): Promise<void> {
   const answer = await coordinator.command({ kind: "checkpoint", reason: "manual", if_changed: false });
   expect(answer).toMatchObject({ ok: true, value: { outcome: "committed" } });

@@ -108,7 +108,9 @@ export function clusterError(doing: string, error: unknown): HangarError {
 
 /** A conflict is settled by trying again; so is a service account that is made at this moment. */
 const isTransient = (status: number, message: string): boolean =>
-  status === 409 || (status === 401 && message !== "") || /no API token found for service account/.test(message);
+  status === 409 ||
+  (status === 401 && message !== "") ||
+  /no API token found for service account|serviceaccount "default" not found/.test(message);
 
 const afterQuota = (message: string): string => message.replace(/^.*?exceeded quota: [^,\s]+,?\s*/, "");
 

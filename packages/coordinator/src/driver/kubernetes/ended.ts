@@ -1,5 +1,6 @@
 /** Why a pod ended, or ends, or was started again in place: one line for people. Pure. */
-import { conditionOf, newest, oneLine } from "./progress.ts";
+import { conditionOf, newest } from "./progress.ts";
+import { lastLine, oneLine } from "./view.ts";
 import type { PodView, Said } from "./view.ts";
 
 /** `DisruptionTarget` conditions, from Kubernetes 1.26 on. */
@@ -61,5 +62,4 @@ export function whyRestarted(pod: PodView): string {
   return withMore(`exit ${ended.exitCode}`, lastLine(ended.message));
 }
 
-const lastLine = (text: string): string => text.trim().split("\n").at(-1) ?? "";
 const withMore = (words: string, more: string): string => (more.trim() === "" ? words : `${words}: ${oneLine(more)}`);

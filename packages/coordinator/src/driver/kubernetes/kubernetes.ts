@@ -7,18 +7,19 @@
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { PatchStrategy, setHeaderOptions } from "@kubernetes/client-node";
-import { HangarError, KubernetesPod } from "@hangar/shared";
+import { AGENT_ENV, HangarError, KubernetesPod } from "@hangar/shared";
 import { NO_RESTARTS } from "../driver.ts";
 import type { Driver, SandboxSpec, SandboxStatus } from "../driver.ts";
-import { alreadyExists, apiMessage, clusterError, isNotFound, statusOf } from "./client.ts";
+import { alreadyExists, apiMessage, clusterError, isNotFound } from "./client.ts";
 import type { Cluster } from "./client.ts";
 import { whyEnded, whyRestarted } from "./ended.ts";
 import { follow } from "./follow.ts";
 import { LABEL, selector } from "./names.ts";
-import { denyIngress, egressPolicy, ownedBy, PATHS, podOf, secretOf } from "./pod.ts";
+import { ownedBy, PATHS, podOf, secretOf } from "./pod.ts";
+import { makePolicies } from "./policies.ts";
 import { startProgress } from "./progress.ts";
-import { EventView, PodView, timeOf } from "./view.ts";
-import type { Said } from "./view.ts";
+import { Heard } from "./heard.ts";
+import { EventView, PodView } from "./view.ts";
 
 export interface KubernetesDriverOptions {
   readonly cluster: Cluster;
@@ -48,17 +49,15 @@ export async function createKubernetesDriver(options: KubernetesDriverOptions): 
   const stopping = new AbortController();
   const callbacks: ((id: string) => void)[] = [];
   const pods = new Map<string, PodView>();
-  /** By pod: the newest event of each reason. Kept while the pod is, and a while after. */
-  const said = new Map<string, Map<string, { message: string; at: number }>>();
+  const heard = new Heard();
   /** Pods that the watch saw go, and how. */
   const gone = new Map<string, SandboxStatus>();
-  /** Policies that this process has put in place. */
-  const policies = new Map<string, Promise<void>>();
+  const policies = makePolicies(cluster, settings, log);
   const listed = Promise.withResolvers<void>();
   /** Whether the pods were listed once: until then, nothing is known of what runs. */
   let isListed = false;
 
-  const isolation = await guard();
+  const isolation = await policies.denyIngress();
   const following = [followPods(), followEvents()];
   await firstLook();
 
@@ -88,7 +87,7 @@ export async function createKubernetesDriver(options: KubernetesDriverOptions): 
     const wanted = spec.kubernetes ?? KubernetesPod.parse({});
     const pod = podOf(spec, wanted, settings);
     try {
-      await allowEgress(spec, wanted);
+      await policies.allowEgress(wanted.egress, (spec.env[AGENT_ENV.url] ?? "").split(" "));
       await putSecret(spec);
       const made = await core
         .createNamespacedPod({ namespace, body: pod })
@@ -152,12 +151,12 @@ export async function createKubernetesDriver(options: KubernetesDriverOptions): 
     await end(core.deleteNamespacedPod({ namespace, name: id, gracePeriodSeconds: DESTROY_GRACE_SECONDS }));
     await end(core.deleteNamespacedSecret({ namespace, name: id }));
     gone.delete(id);
-    if (!pods.has(id)) said.delete(id);
+    if (!pods.has(id)) heard.forget(id);
   }
 
   function statusOfPod(pod: PodView): SandboxStatus {
     const { name, labels, deletionTimestamp } = pod.metadata;
-    const heard: Said = said.get(name) ?? new Map();
+    const said = heard.of(name);
     const [container] = pod.status.containerStatuses;
     const isOver =
       pod.status.phase === "Failed" ||
@@ -172,8 +171,8 @@ export async function createKubernetesDriver(options: KubernetesDriverOptions): 
       session: labels[LABEL.session] ?? "",
       generation: Number(labels[LABEL.generation] ?? 0),
       state,
-      detail: state === "running" ? null : whyEnded(pod, heard),
-      start: state === "running" ? startProgress(pod, heard, clock()) : null,
+      detail: state === "running" ? null : whyEnded(pod, said),
+      start: state === "running" ? startProgress(pod, said, clock()) : null,
       restarts: { count: container?.restartCount ?? 0, why: container?.restartCount ? whyRestarted(pod) : "" },
     };
   }
@@ -236,9 +235,9 @@ export async function createKubernetesDriver(options: KubernetesDriverOptions): 
     const { name } = pod.metadata;
     if (!pods.delete(name)) return;
     const last = statusOfPod(pod);
-    const detail = whyEnded(pod, said.get(name) ?? new Map()) ?? "its pod was deleted";
+    const detail = whyEnded(pod, heard.of(name)) ?? "its pod was deleted";
     gone.set(name, { ...last, state: "left", detail, start: null, restarts: NO_RESTARTS });
-    said.delete(name);
+    heard.forget(name);
     for (const oldest of gone.keys()) {
       if (gone.size <= REMEMBERED) break;
       gone.delete(oldest);
@@ -248,59 +247,11 @@ export async function createKubernetesDriver(options: KubernetesDriverOptions): 
 
   function hear(event: EventView): void {
     const { name } = event.involvedObject;
-    // Others' pods are nobody's here; one whose pod the watch has not shown yet comes with the next event.
-    if (!/^sbx-[0-9a-f]{8}-g[0-9]+$/.test(name)) return;
-    const of = said.get(name) ?? new Map<string, { message: string; at: number }>();
-    const at = timeOf(event);
-    if ((of.get(event.reason)?.at ?? -1) > at) return;
-    of.set(event.reason, { message: event.message, at });
-    said.set(name, of);
-    for (const oldest of said.keys()) {
-      if (said.size <= 2 * REMEMBERED + pods.size) break;
-      said.delete(oldest);
-    }
-    if (pods.has(name)) tell(name);
+    if (heard.take(event) && pods.has(name)) tell(name);
   }
 
   function tell(id: string): void {
     for (const callback of callbacks) callback(id);
-  }
-
-  /** How sandboxes are kept apart, in one line. Where this Hangar may not make the policy, the line says so. */
-  async function guard(): Promise<string> {
-    const kept = `pods in the namespace ${namespace}: not root, no capabilities, no service-account token`;
-    try {
-      await putPolicy(denyIngress(settings));
-      return `${kept}, ingress denied by a NetworkPolicy`;
-    } catch (error) {
-      const failure = clusterError("the NetworkPolicy that denies ingress", error);
-      if (!failure.retryable && statusOf(error) !== 403) throw failure;
-      log.warn({ error: apiMessage(error) }, "the NetworkPolicy that denies ingress to sandboxes could not be made");
-      return `${kept}; ingress as the namespace has it`;
-    }
-  }
-
-  async function allowEgress(spec: SandboxSpec, wanted: KubernetesPod): Promise<void> {
-    const coordinators = (spec.env["HANGAR_AGENT_COORDINATOR_URL"] ?? "").split(" ");
-    const policy = egressPolicy(wanted.egress, coordinators, settings);
-    if (policy === null) return;
-    const key = JSON.stringify(policy);
-    const put = policies.get(key) ?? putPolicy(policy);
-    policies.set(key, put);
-    await put.catch((error: unknown) => {
-      policies.delete(key);
-      throw error;
-    });
-  }
-
-  async function putPolicy(body: ReturnType<typeof denyIngress>): Promise<void> {
-    const name = body.metadata?.name ?? "";
-    try {
-      await cluster.networking.createNamespacedNetworkPolicy({ namespace, body });
-    } catch (error) {
-      if (!alreadyExists(error)) throw error;
-      await cluster.networking.replaceNamespacedNetworkPolicy({ namespace, name, body });
-    }
   }
 
   /** A coordinator whose cluster is away starts all the same; one that may not list pods has no use. */

@@ -75,6 +75,7 @@ export function podOf(spec: SandboxSpec, wanted: KubernetesPod, settings: PodSet
             readOnlyRootFilesystem: wanted.read_only_root,
             capabilities: { drop: ["ALL"] },
           },
+          lifecycle: { preStop: { exec: { command: ["hangar-agent", "end"] } } },
           terminationMessagePolicy: "FallbackToLogsOnError",
           volumeMounts: Object.entries(MOUNTS).map(([name, mountPath]) => ({ name, mountPath })),
         },

@@ -1,22 +1,20 @@
 /** What the start of a pod waits for, in the spec's words (§5.7), or why it cannot succeed. Pure. */
 import type { StartProgress } from "../driver.ts";
-import type { PodView, Said } from "./view.ts";
+import { lastLine, oneLine } from "./view.ts";
+import type { Container, PodView, Said } from "./view.ts";
 
 /** A registry that is away for a moment is no reason to give up; one that is away for longer is. */
 const PULL_PATIENCE_MS = 3 * 60_000;
+/** A daemon that ended so often before it was heard of does so for a reason of its own. */
+const CRASHES = 3;
 
 /** Null: its container runs, and its daemon says the rest. */
 export function startProgress(pod: PodView, said: Said, now: number): StartProgress | null {
   const [container] = pod.status.containerStatuses;
   if (container?.state?.running || container?.state?.terminated) return null;
-  const waiting = container?.state?.waiting;
   const since = conditionOf(pod, "PodScheduled")?.lastTransitionTime ?? pod.metadata.creationTimestamp ?? now;
-  if (waiting) {
-    const trouble = troubleOf(waiting, said, now - since);
-    if (trouble !== null) return trouble;
-  }
-  // A container that is started again after its end.
-  if (container && container.restartCount > 0) return null;
+  const trouble = container ? troubleOf(container, said, now - since) : null;
+  if (trouble !== null) return trouble;
   if (pod.spec.nodeName === "") return scheduling(pod, said);
   const pulling = said.get("Pulling");
   const pulled = said.get("Pulled");
@@ -46,7 +44,9 @@ function quotaIn(message: string): string | null {
   return named ?? (/quota/i.test(message) ? "unnamed" : null);
 }
 
-function troubleOf(waiting: { reason: string; message: string }, said: Said, waitedMs: number): StartProgress | null {
+function troubleOf(container: Container, said: Said, waitedMs: number): StartProgress | null {
+  const waiting = container.state?.waiting;
+  if (!waiting) return null;
   // What the kubelet says of a pull that backs off names the image alone; its event names the cause.
   const cause = oneLine(said.get("Failed")?.message || waiting.message || waiting.reason);
   switch (waiting.reason) {
@@ -65,6 +65,17 @@ function troubleOf(waiting: { reason: string; message: string }, said: Said, wai
       if (final) return failed("image_pull_failed", `The image cannot be pulled: ${cause}`);
       return waits(`pulling the image, which fails and is tried again (${cause})`);
     }
+    case "CrashLoopBackOff": {
+      const last = container.lastState?.terminated;
+      const how = last ? `exit ${last.exitCode}${last.message === "" ? "" : `: ${lastLine(last.message)}`}` : cause;
+      if (container.restartCount >= CRASHES) {
+        return failed(
+          "sandbox_crashed",
+          `The sandbox's daemon does not stay up (${how}): is its image a sandbox image?`,
+        );
+      }
+      return waits(`starting, which fails and is tried again (${how})`);
+    }
     case "CreateContainerConfigError":
     case "CreateContainerError":
     case "RunContainerError":
@@ -77,8 +88,9 @@ function troubleOf(waiting: { reason: string; message: string }, said: Said, wai
   }
 }
 
+type Failed = Extract<StartProgress, { failed: string }>;
 const waits = (waits: string): StartProgress => ({ waits });
-const failed = (code: "image_pull_failed" | "cluster_refused", failed: string): StartProgress => ({ code, failed });
+const failed = (code: Failed["code"], failed: string): StartProgress => ({ code, failed });
 
 export const conditionOf = (pod: PodView, type: string) => pod.status.conditions.find((one) => one.type === type);
 
@@ -86,5 +98,3 @@ export function newest(said: Said, reasons: readonly string[]) {
   const found = reasons.flatMap((reason) => said.get(reason) ?? []);
   return found.sort((a, b) => a.at - b.at).at(-1) ?? null;
 }
-
-export const oneLine = (text: string): string => text.replace(/\s+/g, " ").trim().slice(0, 300);

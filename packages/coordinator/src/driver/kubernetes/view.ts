@@ -51,6 +51,7 @@ export const PodView = z.object({
     })
     .default({ phase: "", reason: "", message: "", conditions: [], containerStatuses: [] }),
 });
+export type Container = PodView["status"]["containerStatuses"][number];
 export type PodView = z.infer<typeof PodView>;
 
 export const EventView = z.object({
@@ -68,3 +69,13 @@ export const timeOf = (event: EventView): number => event.lastTimestamp ?? event
 
 /** What was said of one pod by others than its own status: the newest message of each reason. */
 export type Said = ReadonlyMap<string, { readonly message: string; readonly at: number }>;
+
+/** Of a long one the middle is left out: what failed stands at its end. */
+export function oneLine(text: string): string {
+  const line = text
+    .replace(/rpc error: code = \w+ desc = /g, "")
+    .replace(/\s+/g, " ")
+    .trim();
+  return line.length <= 300 ? line : `${line.slice(0, 110)} … ${line.slice(-187)}`;
+}
+export const lastLine = (text: string): string => oneLine(text.trim().split("\n").at(-1) ?? "");

@@ -229,6 +229,25 @@ test("an image that cannot be pulled fails the start; a registry that is away ha
   });
 });
 
+test("a daemon that does not stay up fails the start with what it said last", async () => {
+  const driver = await open();
+  await driver.create(spec());
+  const crashed = (restartCount: number) =>
+    api.change("pods", ID, (pod) => {
+      pod["spec"].nodeName = "node-1";
+      const state = { waiting: { reason: "CrashLoopBackOff", message: "back-off" } };
+      const lastState = { terminated: { exitCode: 127, reason: "Error", message: "first\nnode: not found\n" } };
+      pod["status"].containerStatuses = [{ restartCount, state, lastState }];
+    });
+  crashed(1);
+  const start = async () => JSON.stringify((await driver.status(ID))?.start);
+  await until(async () =>
+    (await start()).includes("starting, which fails and is tried again (exit 127: node: not found)"),
+  );
+  crashed(3);
+  await until(async () => (await start()).includes("sandbox_crashed"));
+});
+
 test("a quota's refusal is worth another try and names the quota; a wrong request is not", async () => {
   const driver = await open();
   const message = 'pods "x" is forbidden: exceeded quota: sandboxes, requested: pods=1, used: pods=5, limited: pods=5';

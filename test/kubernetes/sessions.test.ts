@@ -1,0 +1,70 @@
+/** The spec's acceptance 1 and 2, on real pods: work survives its pod, and the same conversation goes on in another one. */
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { TestHangar } from "../support/hangar.ts";
+import { findCluster, openCluster, type TestCluster } from "./cluster.ts";
+
+const found = await findCluster();
+
+const WORK = `
+set -e
+echo committed > committed.txt && git add committed.txt && git commit -qm "Agent's commit"
+echo staged > staged.txt && git add staged.txt
+echo "changed, not staged" >> src/f1.txt
+printf 'untracked \\000 bytes' > untracked.bin
+chmod +x src/f2.txt
+echo "first turn done"
+`;
+const LOOK = `git rev-parse HEAD; git branch --show-current; git status --porcelain=v1; git ls-files -s | sha256sum; sha256sum untracked.bin staged.txt src/f1.txt; stat -c %a src/f2.txt`;
+
+describe.skipIf(found === null)("on a cluster", () => {
+  let cluster: TestCluster;
+  let hangar: TestHangar;
+  let remote: string;
+
+  beforeAll(async () => {
+    cluster = await openCluster(found!);
+    ({ hangar, remote } = await cluster.hangar());
+  }, 300_000);
+  afterAll(() => cluster?.close(), 120_000);
+
+  test("new, turn, suspend: the pod is gone; send: another pod has everything, and the conversation goes on", async () => {
+    await hangar.api("POST", "/api/sessions", { name: "csv-fix", repo: remote, harness: "script" });
+    const first = await hangar.turn("csv-fix", WORK);
+    expect(first).toMatchObject({ state: "done", exit_code: 0 });
+    const before = await hangar.exec("csv-fix", "sh", "-c", LOOK);
+    const live = await hangar.session("csv-fix");
+    expect(await cluster.podNames()).toEqual([live.sandbox_id]);
+    const phases = (await hangar.events("csv-fix")).flatMap(({ event }) =>
+      event.type === "phase" ? [event.detail && event.phase === "starting" ? event.detail : event.phase] : [],
+    );
+    expect(phases).toContain("starting");
+    expect(phases.indexOf("cloning")).toBeGreaterThan(phases.indexOf("starting"));
+    expect(phases.at(-1)).toBe("ready");
+
+    await hangar.api("POST", "/api/sessions/csv-fix/suspend", {});
+    const suspended = await hangar.until("csv-fix", "suspended", (s) => s.state === "SUSPENDED");
+    expect(suspended.checkpoints.at(-1)).toMatchObject({ paired: true, proved: true, bad: null, left_out: [] });
+    await expect.poll(() => cluster.podNames(), { timeout: 90_000, interval: 500 }).toEqual([]);
+    const secrets = await cluster.api.core.listNamespacedSecret({ namespace: cluster.namespace });
+    expect(secrets.items.filter((secret) => secret.metadata?.name?.startsWith("sbx-"))).toEqual([]);
+
+    const second = await hangar.turn("csv-fix", LOOK);
+    expect(second).toMatchObject({ state: "done", harness_session: first.harness_session, conversation_lost: false });
+    const after = await hangar.exec("csv-fix", "sh", "-c", LOOK);
+    expect(after.stdout).toBe(before.stdout);
+    const again = await hangar.session("csv-fix");
+    expect(again.generation).toBe(2);
+    expect(again.restored_from).toMatchObject({ verified: true, missing: [] });
+  });
+
+  test("the sandbox has no rights and no credentials of the cluster", async () => {
+    const look = `id -u; ls /var/run/secrets 2>&1; touch /x 2>&1; grep -E 'CapEff|NoNewPrivs|Seccomp:' /proc/self/status`;
+    const { stdout } = await hangar.exec("csv-fix", "sh", "-c", look);
+    expect(stdout).toMatch(/^1000\n/);
+    expect(stdout).toContain("/var/run/secrets': No such file");
+    expect(stdout).toContain("Read-only file system");
+    expect(stdout).toMatch(/CapEff:\s+0000000000000000/);
+    expect(stdout).toMatch(/NoNewPrivs:\s+1/);
+    expect(stdout).toMatch(/Seccomp:\s+2/);
+  });
+});

@@ -95,7 +95,7 @@ describe.skipIf(found === null)("on a cluster", { timeout: 240_000 }, () => {
       });
       expect((await idle("starts")).generation).toBe(1);
       await hangar.until("suspends", "suspended", (s) => s.state === "SUSPENDED", 90);
-      await expect.poll(() => podsOf("suspends"), { timeout: 90_000, interval: 500 }).toEqual([]);
+      await expect.poll(() => podsOf("suspends"), { timeout: 150_000, interval: 500 }).toEqual([]);
       await hangar.turn("suspends", "cat kept.txt", 120);
       expect((await hangar.session("through-it")).generation).toBe(1);
     },

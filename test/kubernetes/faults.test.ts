@@ -109,7 +109,7 @@ kill -9 $(pgrep -f hangar-agent.mjs)`;
     const failed = await down("no-image");
     expect(failed.state).toBe("FAILED");
     expect(failed.status).toMatch(/The image cannot be pulled: .*localhost\/no-such:image/);
-    await expect.poll(() => cluster.podNames(), { timeout: 60_000, interval: 500 }).not.toContain(failed.sandbox_id);
+    await expect.poll(() => cluster.podNames(), { timeout: 150_000, interval: 500 }).not.toContain(failed.sandbox_id);
     await hangar.api("PUT", "/api/environments/no-image", { name: "no-image", repo: remote, harness: "script" });
     await hangar.api("POST", "/api/sessions/no-image/open", {});
     await idle("no-image");
@@ -132,7 +132,7 @@ kill -9 $(pgrep -f hangar-agent.mjs)`;
     );
     expect(said.status).toContain("connection refused");
     await hangar.api("DELETE", "/api/sessions/no-registry?force=1");
-    await expect.poll(() => cluster.podNames(), { timeout: 90_000, interval: 500 }).not.toContain(waiting.sandbox_id);
+    await expect.poll(() => cluster.podNames(), { timeout: 150_000, interval: 500 }).not.toContain(waiting.sandbox_id);
   });
 
   test("a quota: the start says which one, and goes on once there is room", async () => {

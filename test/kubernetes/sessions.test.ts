@@ -1,6 +1,7 @@
 /** The spec's acceptance 1 and 2, on real pods: work survives its pod, and the same conversation goes on in another one. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { TestHangar } from "../support/hangar.ts";
+import type { Session } from "@hangar/shared";
+import { sleep, type TestHangar } from "../support/hangar.ts";
 import { findCluster, openCluster, type TestCluster } from "./cluster.ts";
 
 const found = await findCluster();
@@ -16,14 +17,14 @@ echo "first turn done"
 `;
 const LOOK = `git rev-parse HEAD; git branch --show-current; git status --porcelain=v1; git ls-files -s | sha256sum; sha256sum untracked.bin staged.txt src/f1.txt; stat -c %a src/f2.txt`;
 
-describe.skipIf(found === null)("on a cluster", () => {
+describe.skipIf(found === null)("on a cluster", { timeout: 300_000 }, () => {
   let cluster: TestCluster;
   let hangar: TestHangar;
   let remote: string;
 
   beforeAll(async () => {
     cluster = await openCluster(found!);
-    ({ hangar, remote } = await cluster.hangar());
+    ({ hangar, remote } = await cluster.hangar({ HANGAR_USE_KEEPS_AWAKE_SECONDS: "2" }));
   }, 300_000);
   afterAll(() => cluster?.close(), 120_000);
 
@@ -44,7 +45,7 @@ describe.skipIf(found === null)("on a cluster", () => {
     await hangar.api("POST", "/api/sessions/csv-fix/suspend", {});
     const suspended = await hangar.until("csv-fix", "suspended", (s) => s.state === "SUSPENDED");
     expect(suspended.checkpoints.at(-1)).toMatchObject({ paired: true, proved: true, bad: null, left_out: [] });
-    await expect.poll(() => cluster.podNames(), { timeout: 90_000, interval: 500 }).toEqual([]);
+    await expect.poll(() => cluster.podNames(), { timeout: 150_000, interval: 500 }).toEqual([]);
     const secrets = await cluster.api.core.listNamespacedSecret({ namespace: cluster.namespace });
     expect(secrets.items.filter((secret) => secret.metadata?.name?.startsWith("sbx-"))).toEqual([]);
 
@@ -67,4 +68,58 @@ describe.skipIf(found === null)("on a cluster", () => {
     expect(stdout).toMatch(/NoNewPrivs:\s+1/);
     expect(stdout).toMatch(/Seccomp:\s+2/);
   });
+
+  test("a terminal runs in the pod and keeps its session awake; left, it suspends when idle", async () => {
+    await hangar.api("PATCH", "/api/sessions/csv-fix", { idle_minutes: 0.1 });
+    const terminal = await hangar.terminal("csv-fix");
+    terminal.send(new TextEncoder().encode("echo at-$((40 + 2)); cat committed.txt; echo typed > typed.txt\n"));
+    await expect.poll(() => terminal.text(), { timeout: 30_000 }).toMatch(/at-42\s+committed/);
+    await sleep(12_000);
+    expect(await hangar.session("csv-fix")).toMatchObject({ state: "IDLE" });
+    const closed = new Promise((resolve) => terminal.addEventListener("close", resolve));
+    terminal.close();
+    await closed;
+    const after = await hangar.until("csv-fix", "suspended", (s) => s.state === "SUSPENDED", 90);
+    expect(after.status).toContain("without activity");
+    expect(after.checkpoints.at(-1)).toMatchObject({ reason: "suspend" });
+  });
+
+  test("at its time limit a checkpoint is taken before the pod goes", async () => {
+    const kubernetes = { requests: { cpu: "20m", memory: "64Mi" } };
+    const environment = { name: "limited", repo: remote, harness: "script", ttl_minutes: 0.15, kubernetes };
+    await hangar.api("PUT", "/api/environments/limited", environment);
+    await hangar.api("POST", "/api/sessions", {
+      name: "limited",
+      environment: "limited",
+      message: "echo kept > kept.txt",
+    });
+    const after = await hangar.until("limited", "suspended", (s) => s.state === "SUSPENDED", 120);
+    expect(after.status).toContain("time limit");
+    expect(after.checkpoints.at(-1)).toMatchObject({ bad: null });
+    const turn = await hangar.turn("limited", "cat kept.txt");
+    expect(turn.summary).toContain("kept");
+    await hangar.api("DELETE", "/api/sessions/limited?force=1");
+  });
+
+  test("20 sessions at once go through a turn, suspend and open, each with its own", async () => {
+    const kubernetes = { requests: { cpu: "10m", memory: "32Mi" }, limits: { memory: "1Gi" } };
+    await hangar.api("PUT", "/api/environments/many", { name: "many", repo: remote, harness: "script", kubernetes });
+    const names = Array.from({ length: 20 }, (_, i) => `many-${i}`);
+    await Promise.all(
+      names.map((name) =>
+        hangar.api("POST", "/api/sessions", { name, environment: "many", message: `echo ${name} > own.txt` }),
+      ),
+    );
+    const each = (what: string, is: (s: Session) => boolean) =>
+      Promise.all(names.map((name) => hangar.until(name, what, is, 240)));
+    await each("through", (s) => s.state === "IDLE" && s.turns[0]?.state === "done");
+    await Promise.all(names.map((name) => hangar.api("POST", `/api/sessions/${name}/suspend`, {})));
+    await each("suspended", (s) => s.state === "SUSPENDED");
+    await Promise.all(
+      names.map((name) => hangar.api("POST", `/api/sessions/${name}/send`, { message: "cat own.txt" })),
+    );
+    const after = await each("through again", (s) => s.state === "IDLE" && s.turns[1]?.state === "done");
+    expect(after.map((session) => session.turns[1]?.summary?.trim())).toEqual(names);
+    expect(after.every((session) => session.generation === 2 && session.restored_from?.verified)).toBe(true);
+  }, 600_000);
 });

@@ -26,7 +26,15 @@ import type { Deps } from "./session/ports.ts";
 import { makeRedaction } from "./session/redaction.ts";
 import { reseal } from "./session/reseal.ts";
 import { makeAgentSide, makeLoops, makeSessions } from "./session/sessions.ts";
-import { embeddedRedis, portsToTry, prepareDataDir, reachable, tellClients, vaultOf } from "./startup.ts";
+import {
+  embeddedRedis,
+  portsToTry,
+  prepareDataDir,
+  reachable,
+  refuseUnreachable,
+  tellClients,
+  vaultOf,
+} from "./startup.ts";
 
 import { volumeRoutes } from "./store/volume-http.ts";
 import { createLog, type Log } from "./telemetry.ts";
@@ -102,6 +110,7 @@ async function start({ config, replica, log, stack, hidden }: Start): Promise<vo
   const url = config.advertise_url ?? `http://${reachable(config.host)}:${port}`;
 
   const storeUrl = config.sandbox_url ?? url;
+  refuseUnreachable(config, url);
   const { store, volume, warnings: gaps } = await openStore(config, { url: storeUrl, signer: vault });
   for (const gap of gaps) log.warn({}, gap);
   const driver = await openDriver(config, { dataDir, host, root, log });
@@ -159,13 +168,15 @@ async function start({ config, replica, log, stack, hidden }: Start): Promise<vo
       warnings,
     }),
   };
+  // A terminal must come to this replica; behind a shared URL that is the one, where there is one alone.
+  const terminalUrl = config.advertise_url ?? config.sandbox_url ?? url;
   const app = createApp(http);
   serve = (request) => app.fetch(request);
   const closeSockets = serveUpgrades(
     server,
     [
       linkRoute({ agents, replica, log, helloMs: 10_000 }),
-      ...terminalRoutes({ ...http, advertiseUrl: () => url, dialMs: 20_000 }),
+      ...terminalRoutes({ ...http, advertiseUrl: () => terminalUrl, dialMs: 20_000 }),
     ],
     { ...http, pingMs: 15_000 },
   );

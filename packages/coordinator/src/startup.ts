@@ -7,6 +7,7 @@ import { readClientConfig, writeClientConfig } from "./client-config.ts";
 import type { Config } from "./config.ts";
 import { lockDataFolder } from "./embedded/lock.ts";
 import { startRedisServer } from "./embedded/redis-server.ts";
+import { isLoopback } from "./http/auth.ts";
 import type { Log } from "./telemetry.ts";
 import { openVault } from "./vault/file-vault.ts";
 import { backUpMessage, vaultKeyFile } from "./vault/key-file.ts";
@@ -72,6 +73,14 @@ export function portsToTry(config: Config, lastUrl: string | undefined): number[
 export function reachable(host: string): string {
   if (host === "0.0.0.0" || host === "::") return "127.0.0.1";
   return host.includes(":") ? `[${host}]` : host;
+}
+
+/** A pod's loopback is its own: its daemon would dial itself until the start's time is over. */
+export function refuseUnreachable(config: Pick<Config, "driver" | "sandbox_url">, url: string): void {
+  const dialled = config.sandbox_url ?? url;
+  if (config.driver !== "kubernetes" || !isLoopback(new URL(dialled).hostname.replace(/^\[|\]$/g, ""))) return;
+  const line = `Pods cannot reach ${dialled}: set HANGAR_HOST to an address that they reach (0.0.0.0), and HANGAR_SANDBOX_URL`;
+  throw new HangarError("invalid_request", line);
 }
 
 /**

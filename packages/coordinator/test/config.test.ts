@@ -72,6 +72,15 @@ describe("readConfig", () => {
     expect(() => readConfig({ ...HOME, [name]: value })).toThrow(line);
   });
 
+  it("finds the cluster's configuration as kubectl does, where pods are asked for", () => {
+    const env = { ...HOME, HANGAR_DRIVER: "kubernetes" };
+    expect(readConfig(HOME).kubeconfig).toBeNull();
+    expect(readConfig(env).kubeconfig).toBe(`${HOME.HOME}/.kube/config`);
+    expect(readConfig({ ...env, KUBERNETES_SERVICE_HOST: "10.0.0.1" }).kubeconfig).toBeNull();
+    expect(readConfig({ ...env, KUBECONFIG: "/a:/b", KUBERNETES_SERVICE_HOST: "10.0.0.1" }).kubeconfig).toBe("/a");
+    expect(readConfig({ ...env, KUBECONFIG: "/a", HANGAR_KUBERNETES_CONFIG: "/c" }).kubeconfig).toBe("/c");
+  });
+
   it("reaches an s3:// store by the names that every S3 tool uses, and says when they are missing", () => {
     const env = { ...HOME, HANGAR_SESSION_STORE: "s3://bucket/some/prefix", AWS_ENDPOINT_URL: "http://127.0.0.1:9000" };
     expect(() => readConfig(env)).toThrow("HANGAR_SESSION_STORE is an s3:// bucket: set AWS_ACCESS_KEY_ID and");

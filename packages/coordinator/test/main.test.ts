@@ -236,6 +236,18 @@ describe("does not start, and says why in one line:", () => {
     expect(coordinator.stderr()).not.toContain("hunter2");
   });
 
+  it("pods that could not reach it, and a cluster whose configuration is not there", async () => {
+    const unreachable = start({ HANGAR_DRIVER: "kubernetes" });
+    expect(await unreachable.ended).toBe(1);
+    expect(said(unreachable)).toEqual([expect.stringMatching(/^hangar: Pods cannot reach .*HANGAR_SANDBOX_URL$/)]);
+    const cluster = { HANGAR_SANDBOX_URL: "http://192.0.2.1:4747", HANGAR_KUBERNETES_CONFIG: join(dir, "none") };
+    const missing = start({ HANGAR_DRIVER: "kubernetes", ...cluster });
+    expect(await missing.ended).toBe(1);
+    expect(said(missing)).toEqual([
+      expect.stringMatching(/^hangar: The cluster cannot be reached with .*none: ENOENT/),
+    ]);
+  });
+
   it("a data folder that another one uses", async () => {
     const first = start();
     await first.ready();

@@ -6,11 +6,11 @@ import { authenticate, present, stale } from "./agent-token.ts";
 import { begin, downloads, renew } from "./begin.ts";
 import { boot, gitCredential } from "./boot.ts";
 import { commit } from "./commit.ts";
-import { awakeBy, expiry, iso, move } from "./machine.ts";
+import { awakeBy, expiry, iso } from "./machine.ts";
 import type { Change, CommandResult, Deps } from "./ports.ts";
-import type { SessionRecord, TurnRecord } from "./record.ts";
+import type { SessionRecord } from "./record.ts";
 import type { AgentIdentity, AgentSide } from "./faces.ts";
-import { oneLine, turnOfCommand } from "./turn.ts";
+import { refused, turnOfCommand } from "./turn.ts";
 import { update } from "./update.ts";
 
 export function makeAgentSide(deps: Deps): AgentSide {
@@ -42,7 +42,7 @@ export function makeAgentSide(deps: Deps): AgentSide {
       const error = (await redactorOf(deps, agent))(said);
       await settle(deps, agent, command, { ok: false, code, error });
       const turn = turnOfCommand(command);
-      if (turn !== null) await turnRefused(deps, agent, turn, error);
+      if (turn !== null) await turnRefused(deps, agent, turn, code, error);
     },
     async disconnected(agent, replica) {
       const record = await deps.sessions.get(agent.session);
@@ -109,20 +109,22 @@ async function settle(deps: Deps, agent: AgentIdentity, command: string, result:
   if (command.startsWith("cmd-freeze-")) await deps.due.nudge(agent.session, deps.clock());
 }
 
-/** A turn that the daemon would not run is over, and says why. */
-async function turnRefused(deps: Deps, agent: AgentIdentity, turnId: string, error: string): Promise<void> {
+/**
+ * A turn that the daemon would not run is over, and says why. One that it would not begin because it is ending itself, as when
+ * its machine shuts down and nobody has said so yet, is kept for the next sandbox.
+ */
+async function turnRefused(
+  deps: Deps,
+  agent: AgentIdentity,
+  turnId: string,
+  code: string,
+  error: string,
+): Promise<void> {
   await update(deps, agent.session, async (record) => {
     if (record.generation !== agent.generation || record.running_turn !== turnId || record.state !== "ACTIVE")
       return null;
+    if (code === "wrong_state") return { guard: { rev: record.rev }, change: { set: { refused_turn: turnId } } };
     const turn = await deps.sessions.turn(record.id, turnId);
-    if (turn?.state !== "running") return null;
-    const now = deps.clock();
-    const failed: TurnRecord = { ...turn, state: "failed", finished_at: iso(now), error: oneLine(error) };
-    return move(record, "IDLE", now, null, {
-      turns: [failed],
-      set: { running_turn: null },
-      events: [{ type: "turn_ended", turn: turnId, state: "failed" }],
-      dueBy: now,
-    });
+    return turn?.state === "running" ? refused(record, turn, deps.clock(), error) : null;
   });
 }

@@ -15,7 +15,7 @@ import { sweep } from "./rescue.ts";
 import { failStart, startTimeout } from "./start-failed.ts";
 import { startWaits } from "./start-waits.ts";
 import { goOnSuspending, startSuspend } from "./suspend.ts";
-import { dispatch, giveTurn, oneLine } from "./turn.ts";
+import { dispatch, giveTurn, giveUpRefused, oneLine } from "./turn.ts";
 import { update } from "./update.ts";
 
 /**
@@ -53,7 +53,7 @@ async function takeStep(deps: Deps, record: SessionRecord, reachableSince: numbe
       if (lost) return lost;
       if (record.ending === "archive" && deps.clock() >= record.freeze_not_before) return suspendToEnd(deps, record);
       await giveTurn(deps, record);
-      return record;
+      return (await giveUpRefused(deps, record)) ?? record;
     }
     case "SUSPENDING": {
       // A result that is there counts, though the sandbox may be gone by now.

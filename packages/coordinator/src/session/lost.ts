@@ -31,7 +31,10 @@ export async function lose(deps: Deps, record: SessionRecord, why: string): Prom
 async function lost(deps: Deps, record: SessionRecord, folder: Disposition, why: string): Promise<Move> {
   const { leftover_sandbox: leftover } = folder;
   const now = deps.clock();
-  const { queued, checkpoints } = await deps.sessions.counts(record.id);
+  const ended = record.running_turn === null ? {} : await endRunning(deps, record, `${why}.`);
+  const counts = await deps.sessions.counts(record.id);
+  const { checkpoints } = counts;
+  const queued = ended.enqueue?.length ?? counts.queued;
   const failures = record.state === "STARTING" ? record.start_failures + 1 : 0;
   // A start that never came to its end has nothing to lose: it is tried again.
   const untouched = record.state === "STARTING" && failures < STARTS && record.wanted === "up";
@@ -39,7 +42,6 @@ async function lost(deps: Deps, record: SessionRecord, folder: Disposition, why:
   const again =
     resumable && failures < STARTS && (queued > 0 || (record.state === "STARTING" && record.wanted === "up"));
   const notBefore = failures === 0 ? now : now + Math.min(5000 * 2 ** failures, MINUTE);
-  const ended = record.running_turn === null ? {} : await endRunning(deps, record, `${why}.`);
   return move(record, resumable ? "SUSPENDED" : "FAILED", now, status(why, leftover, checkpoints, again), {
     ...ended,
     set: {

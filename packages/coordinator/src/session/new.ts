@@ -156,6 +156,7 @@ export const EMPTY_RECORD = {
   status: null,
   harness_session: null,
   running_turn: null,
+  refused_turn: null,
   seen_at: 0,
   connected: false,
   replica: null,

@@ -15,6 +15,8 @@ export interface SessionRecord extends Omit<Session, "turns" | "checkpoints" | "
   /** Where the session goes after its sandbox is gone. */
   readonly ending: "archive" | "remove" | null;
   readonly running_turn: string | null;
+  /** A turn that the sandbox would not begin, since it is ending: it waits for the next one. */
+  readonly refused_turn: string | null;
   /** When its daemon was heard last, ms since 1970; 0: never. */
   readonly seen_at: number;
   readonly connected: boolean;

@@ -141,7 +141,7 @@ async function suspended(deps: Deps, record: SessionRecord, status: string | nul
   const now = deps.clock();
   const ended = record.running_turn === null ? {} : await endRunning(deps, record, "The session was suspended.");
   const next = record.wanted === "up" || record.ending !== null ? { dueBy: now } : { due: retention(deps, now) };
-  const { queued } = await deps.sessions.counts(record.id);
+  const queued = ended.enqueue?.length ?? (await deps.sessions.counts(record.id)).queued;
   const waiting = queued > 0 && record.wanted === "down" ? `${queued} waiting: it runs at the next open` : null;
   return move(record, "SUSPENDED", now, [status, waiting].filter((line) => line !== null).join("; ") || null, {
     ...ended,
@@ -199,7 +199,10 @@ async function backToIdle(
     const now = deps.clock();
     const { status, set } = to(present);
     const ended: Change =
-      present.running_turn === null ? {} : await endRunning(deps, present, "A suspend stopped the turn.");
+      present.running_turn === null
+        ? {}
+        : // The same sandbox goes on, and is not given a turn twice.
+          await endRunning(deps, { ...present, refused_turn: null }, "A suspend stopped the turn.");
     return move(present, "IDLE", now, status, { ...ended, set: { ...ended.set, ...set }, dueBy: now });
   });
 }

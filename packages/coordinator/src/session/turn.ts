@@ -37,8 +37,11 @@ async function prepare(deps: Deps, record: SessionRecord, turn: TurnRecord, now:
   const isDue = record.handoff_due || record.harness_session === null;
   const earlier = isDue ? (await deps.sessions.turns(record.id)).filter((other) => other.started_at !== null) : [];
   const handoff = earlier.length > 0;
+  // A turn that its sandbox would not begin has what it was to be told already.
+  const before = turn.preamble === null || handoff ? [] : [turn.preamble];
   const parts = [
     ...(handoff ? [handoffAccount(record, earlier, record.harness_session !== null)] : []),
+    ...before,
     ...notesText(record.notes),
   ];
   return {
@@ -131,10 +134,43 @@ export function settled(
   return move(record, "IDLE", now, status, more);
 }
 
-/** For a turn whose sandbox is gone. A turn that had its result keeps it. */
+/** Its sandbox would not run it. */
+export function refused(record: SessionRecord, turn: TurnRecord, now: number, error: string): Move {
+  return move(record, "IDLE", now, null, {
+    turns: [{ ...turn, state: "failed", finished_at: iso(now), error: oneLine(error) }],
+    set: { running_turn: null, refused_turn: null },
+    events: [{ type: "turn_ended", turn: turn.id, state: "failed" }],
+    dueBy: now,
+  });
+}
+
+/** A turn that was kept for the next sandbox, and this one does not end: it has failed after all. */
+export async function giveUpRefused(deps: Deps, record: SessionRecord): Promise<SessionRecord | null> {
+  const { running_turn: id, refused_turn: waits } = record;
+  if (id === null || waits !== id || deps.clock() - record.state_since < deps.settings.lease_seconds * 3000)
+    return null;
+  const turn = await deps.sessions.turn(record.id, id);
+  if (turn?.state !== "running") return null;
+  return update(deps, record.id, (present) =>
+    present.state === "ACTIVE" && present.refused_turn === id
+      ? refused(present, turn, deps.clock(), "The sandbox takes no turns: suspend the session and send it again")
+      : null,
+  );
+}
+
+/** For a turn whose sandbox is gone. A turn that had its result keeps it; one that never began is first in the queue again. */
 export async function endRunning(deps: Deps, record: SessionRecord, why: string): Promise<Change> {
   const turn = record.running_turn === null ? null : await deps.sessions.turn(record.id, record.running_turn);
   if (!turn) return { set: { running_turn: null } };
+  if (record.refused_turn === turn.id && turn.state === "running") {
+    const rest = await deps.sessions.queue(record.id);
+    return {
+      turns: [{ ...turn, state: "queued", run_id: null, started_at: null }],
+      dequeue: rest,
+      enqueue: [turn.id, ...rest],
+      set: { running_turn: null, refused_turn: null },
+    };
+  }
   const cut = turn.state === "running";
   const state = cut ? "interrupted" : turn.state;
   return {

@@ -120,6 +120,49 @@ it("while others end it nothing new is given to it; what waits runs in the next 
   expect(await get()).toMatchObject({ state: "ACTIVE", generation: 2, turns: [{ state: "running" }] });
 });
 
+const refuse = async (daemon: Daemon) => {
+  const { id, command } = await daemon.command("turn");
+  await one.agents.failure(daemon.agent, id, "wrong_state", "The sandbox is being suspended: no turn can be started");
+  return command;
+};
+
+it("a turn that an ending sandbox would not begin runs in the next one, before those sent later, told the same", async () => {
+  const daemon = await up();
+  await daemon.checkpoint("manual");
+  world.driver.said.set(daemon.agent.sandbox, { restarts: { count: 1, why: "out of memory" } });
+  await look();
+  await one.sessions.send(OWNER, "fix", { message: "first" });
+  await one.loops.runDue();
+  const given = await refuse(daemon);
+  await one.sessions.send(OWNER, "fix", { message: "second" });
+  await one.loops.runDue();
+  expect(await get()).toMatchObject({ state: "ACTIVE", turns: [{ state: "running" }, { state: "queued" }] });
+
+  world.driver.crash(daemon.agent.sandbox, false);
+  await one.loops.runDue();
+  const next = await Daemon.ready(world, one, (await get()).sandbox_id!);
+  await one.loops.runDue();
+  const { command } = await next.command("turn");
+  expect(command).toMatchObject({ turn: given.turn, message: "first" });
+  expect(command.preamble).toContain("The machine was restarted (out of memory)");
+  expect((await get()).turns).toMatchObject([{ state: "running" }, { state: "queued" }]);
+});
+
+it("a turn that a sandbox would not begin fails where that sandbox does not end", async () => {
+  const daemon = await up();
+  await one.sessions.send(OWNER, "fix", { message: "first" });
+  await one.loops.runDue();
+  await refuse(daemon);
+  world.pass(2);
+  await daemon.heartbeat();
+  await look();
+  expect(await get()).toMatchObject({ state: "ACTIVE" });
+  world.pass(2);
+  await daemon.heartbeat();
+  await look();
+  expect(await get()).toMatchObject({ state: "IDLE", turns: [{ state: "failed" }] });
+});
+
 it("a restart in place is told, also to the agent, and the session goes on", async () => {
   const daemon = await up();
   world.driver.said.set(daemon.agent.sandbox, { restarts: { count: 1, why: "out of memory" } });

@@ -44,14 +44,18 @@ export function whyEnded(pod: PodView, said: Said): string | null {
   const [container] = status.containerStatuses;
   const ended = container?.state?.terminated ?? (container?.state?.waiting ? container.lastState?.terminated : null);
   if (ended?.reason === "OOMKilled") return "out of memory: raise its memory limit";
-  const event = newest(said, Object.keys(REASONS));
-  if (event) {
-    const reason = Object.keys(REASONS).find((one) => said.get(one) === event) ?? "";
-    return withMore(`${REASONS[reason]}${node}`, event.message);
-  }
+  const told = whyGone(said, node);
+  if (told !== null) return told;
   if (metadata.deletionTimestamp !== null) return "its pod was deleted";
   if (ended) return withMore(`exit ${ended.exitCode}`, lastLine(ended.message));
   return status.reason === "" ? null : withMore(status.reason, status.message);
+}
+
+/** Of a pod that nobody saw go, from the events about it alone. */
+export function whyGone(said: Said, node = ""): string | null {
+  const event = newest(said, Object.keys(REASONS));
+  const reason = Object.keys(REASONS).find((one) => event !== null && said.get(one) === event);
+  return event && reason ? withMore(`${REASONS[reason]}${node}`, event.message) : null;
 }
 
 /** Why the container was started again in its pod. */

@@ -12,7 +12,7 @@ import { NO_RESTARTS } from "../driver.ts";
 import type { Driver, SandboxSpec, SandboxStatus } from "../driver.ts";
 import { alreadyExists, apiMessage, clusterError, isNotFound } from "./client.ts";
 import type { Cluster } from "./client.ts";
-import { whyEnded, whyRestarted } from "./ended.ts";
+import { whyEnded, whyGone, whyRestarted } from "./ended.ts";
 import { follow } from "./follow.ts";
 import { LABEL, selector } from "./names.ts";
 import { ownedBy, PATHS, podOf, secretOf } from "./pod.ts";
@@ -137,9 +137,18 @@ export async function createKubernetesDriver(options: KubernetesDriverOptions): 
     try {
       return statusOfPod(PodView.parse(await core.readNamespacedPod({ namespace, name: id })));
     } catch (error) {
-      if (isNotFound(error)) return gone.get(id) ?? null;
+      if (isNotFound(error)) return gone.get(id) ?? unseen(id);
       throw clusterError(`a look at the pod ${id}`, error);
     }
+  }
+
+  /** One that went while nobody here watched, where events tell of it. */
+  function unseen(id: string): SandboxStatus | null {
+    const [, hex, generation] = /^sbx-([0-9a-f]{8})-g([0-9]+)$/.exec(id) ?? [];
+    const detail = whyGone(heard.of(id));
+    if (hex === undefined || detail === null) return null;
+    const common = { state: "left", detail, start: null, restarts: NO_RESTARTS } as const;
+    return { id, session: `ses-${hex}`, generation: Number(generation), ...common };
   }
 
   /** Of one that is not there: no error. The pod's end takes the Secret with it; one without an owner is taken here. */

@@ -368,6 +368,23 @@ test("before conditions named disruptions, events do", async () => {
   expect((await driver.status(ID))?.detail).toMatch(/^its node was tainted or became unreachable/);
 });
 
+test("a pod that went while the coordinator was away says why, where events tell", async () => {
+  const first = await open();
+  await first.create(spec());
+  await first.close();
+  api.event(ID, "Evicted", "The node was low on resource: memory.");
+  api.drop("pods", ID);
+  const driver = await open();
+  await until(async () => (await driver.status(ID)) !== null);
+  expect(await driver.status(ID)).toMatchObject({
+    state: "left",
+    session: "ses-0a1b2c3d",
+    generation: 1,
+    detail: "evicted by its node: The node was low on resource: memory.",
+  });
+  expect(await driver.status("sbx-0a1b2c3d-g9")).toBeNull();
+});
+
 test("a container that ran out of memory is started again in place, and that is told", async () => {
   const driver = await open();
   await driver.create(spec());

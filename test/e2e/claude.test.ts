@@ -4,7 +4,7 @@ import { delimiter, join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { startAnthropic } from "../stand-ins/anthropic.ts";
 import { agentClis } from "../support/agent-clis.ts";
-import { makeRemote, run, startHangar, type TestHangar } from "../support/hangar.ts";
+import { killAll, makeRemote, run, startHangar, type TestHangar } from "../support/hangar.ts";
 
 let hangar: TestHangar;
 let model: Awaited<ReturnType<typeof startAnthropic>>;
@@ -117,7 +117,9 @@ test("kill -9 of the daemon during a Claude turn: interrupted, and the conversat
     if (i > 300) throw new Error("the tool did not start");
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
-  for (const pid of await hangar.pids(/hangar-agent\S* run/)) process.kill(pid, "SIGKILL");
+  const daemons = await hangar.pids(/hangar-agent\S* run/);
+  expect(daemons).not.toEqual([]);
+  killAll(daemons);
   await hangar.until("onboarding", "interrupted", (s) =>
     s.turns.some((t) => t.id === turn.id && t.state === "interrupted"),
   );

@@ -3,7 +3,7 @@ import { readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { Session, Turn } from "@hangar/shared";
-import { makeRemote, sleep, startHangar, type TestHangar } from "../support/hangar.ts";
+import { killAll, makeRemote, sleep, startHangar, type TestHangar } from "../support/hangar.ts";
 
 let hangar: TestHangar;
 let remote: string;
@@ -22,7 +22,7 @@ const daemons = (): Promise<number[]> => hangar.pids(/^\S*node\S* .*hangar-agent
 const redis = (): Promise<number[]> => hangar.pids(/^\S*redis-server/);
 const kill = (pids: number[]): void => {
   expect(pids.length).toBeGreaterThan(0);
-  for (const pid of pids) process.kill(pid, "SIGKILL");
+  killAll(pids);
 };
 /** Starts a turn that runs until `go` exists, and waits until it runs. */
 const longTurn = async (name: string): Promise<Turn> => {

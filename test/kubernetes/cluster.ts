@@ -9,11 +9,12 @@ import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
-import { mkdir, mkdtemp, readFile, rm } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { homedir, tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { KubeConfig, RbacAuthorizationV1Api } from "@kubernetes/client-node";
 import { type Cluster, connectCluster } from "@hangar/coordinator/driver/kubernetes/client";
 import { lockWithin } from "@hangar/coordinator/embedded/lock";
 import { makeRemote, run, sleep, startHangar, type TestHangar } from "../support/hangar.ts";
@@ -75,9 +76,13 @@ export async function openCluster(found: Found): Promise<TestCluster> {
   await api.core.createNamespace({ body: { metadata: { name: namespace } } });
   const host = process.env["HANGAR_TEST_HOST"] ?? "10.244.77.1";
   const closing: (() => Promise<void>)[] = [];
+  const dir = await mkdtemp(join(tmpdir(), "hangar-cluster-"));
+  closing.push(() => rm(dir, { recursive: true, force: true }));
+  const kubeconfig = join(dir, "kubeconfig");
+  await writeFile(kubeconfig, await leastRights(found, api), { mode: 0o600 });
   const settings = {
     HANGAR_DRIVER: "kubernetes",
-    HANGAR_KUBERNETES_CONFIG: found.kubeconfig,
+    HANGAR_KUBERNETES_CONFIG: kubeconfig,
     HANGAR_KUBERNETES_NAMESPACE: namespace,
     HANGAR_SANDBOX_IMAGE: image,
     HANGAR_HOST: "0.0.0.0",
@@ -124,6 +129,48 @@ export async function openCluster(found: Found): Promise<TestCluster> {
       lock.release();
     },
   };
+}
+
+/** What docs/kubernetes.md says that a coordinator must be allowed, and nothing else. */
+const RIGHTS = [
+  { apiGroups: [""], resources: ["pods"], verbs: ["get", "list", "watch", "create", "delete"] },
+  { apiGroups: [""], resources: ["secrets"], verbs: ["create", "patch", "delete"] },
+  { apiGroups: [""], resources: ["events"], verbs: ["list", "watch"] },
+  { apiGroups: ["networking.k8s.io"], resources: ["networkpolicies"], verbs: ["create", "update"] },
+];
+
+/** The kubeconfig of a service account that may do that in the tests' namespace. */
+async function leastRights({ kubeconfig }: Found, { core, namespace }: Cluster): Promise<string> {
+  const config = new KubeConfig();
+  config.loadFromFile(kubeconfig);
+  const rbac = config.makeApiClient(RbacAuthorizationV1Api);
+  const name = "hangar-coordinator";
+  await core.createNamespacedServiceAccount({ namespace, body: { metadata: { name } } });
+  await rbac.createNamespacedRole({ namespace, body: { metadata: { name }, rules: RIGHTS } });
+  await rbac.createNamespacedRoleBinding({
+    namespace,
+    body: {
+      metadata: { name },
+      roleRef: { apiGroup: "rbac.authorization.k8s.io", kind: "Role", name },
+      subjects: [{ kind: "ServiceAccount", name, namespace }],
+    },
+  });
+  const audiences: string[] = [];
+  const answer = await core.createNamespacedServiceAccountToken({
+    namespace,
+    name,
+    body: { spec: { audiences, expirationSeconds: 7200 } },
+  });
+  const cluster = config.getCurrentCluster();
+  const token = answer.status?.token;
+  if (!cluster || !token) throw new Error("the cluster gives no service account a token");
+  config.loadFromOptions({
+    clusters: [cluster],
+    users: [{ name, token }],
+    contexts: [{ name, cluster: cluster.name, user: name, namespace }],
+    currentContext: name,
+  });
+  return config.exportConfig();
 }
 
 /** Made of the daemon's present source and imported, once for each state of it. */

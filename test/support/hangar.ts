@@ -235,11 +235,16 @@ export async function startHangar(extra: Record<string, string> = {}): Promise<T
 
 /** Ends what still runs for `dir`: sandboxes and a redis-server outlive a killed coordinator on purpose. */
 export async function endAll(dir: string): Promise<void> {
-  for (const pid of await pidsOf(dir, /./)) {
+  killAll(await pidsOf(dir, /./));
+}
+
+/** SIGKILL to each; the end of one is often the end of others (a sandbox's first process takes the rest along). */
+export function killAll(pids: readonly number[]): void {
+  for (const pid of pids) {
     try {
       process.kill(pid, "SIGKILL");
-    } catch {
-      // it ended meanwhile
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
     }
   }
 }

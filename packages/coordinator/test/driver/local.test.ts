@@ -23,6 +23,7 @@ import { createLocalDriver, type LocalDriverOptions } from "../../src/driver/loc
 import { processesOf } from "../../src/driver/local-plain.ts";
 import { readRun } from "../../src/driver/local-sandbox.ts";
 import { identify, isAlive } from "../../src/embedded/process.ts";
+import { AGENT } from "./stand-in-agent.ts";
 
 const LOCAL = new URL("../../src/driver/local.ts", import.meta.url).href;
 const SESSION = "ses-0a1b2c3d";
@@ -30,22 +31,6 @@ let dir: string;
 let dataDir: string;
 let userHome: string;
 const drivers: Driver[] = [];
-
-/** A daemon's stand-in: runs the script in SCRIPT, says it is done, and stays. A mark of its own in tmux-like fashion: a child in a session of its own. */
-const AGENT = `
-import { execFileSync, spawn } from "node:child_process";
-import { writeFileSync } from "node:fs";
-if (process.argv[2] === "warm") process.exit(0);
-const state = process.env.HANGAR_AGENT_STATE;
-spawn("/bin/sleep", ["1000"], { detached: true, stdio: "ignore" }).unref();
-let out = "";
-try { out = execFileSync("/bin/bash", ["-c", process.env.SCRIPT ?? ":"], { encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] }); }
-catch (error) { out = "FAILED " + error.message; }
-writeFileSync(state + "/out", out);
-writeFileSync(state + "/done", process.argv.slice(2).join(" "));
-if (process.env.EXIT) { console.log("last words"); process.exit(Number(process.env.EXIT)); }
-setInterval(() => {}, 1000);
-`;
 
 beforeEach(() => {
   dir = realpathSync(mkdtempSync(join(tmpdir(), "hangar-local-")));
@@ -92,11 +77,14 @@ const folderOf = (driver: Driver, id: string): string =>
 /** Creates a sandbox and answers what its script printed. */
 async function run(driver: Driver, one: SandboxSpec): Promise<string> {
   await driver.create(one);
-  const folder = folderOf(driver, one.id);
-  const done = (): string =>
-    existsSync(join(folder, "state/done")) ? readFileSync(join(folder, "state/done"), "utf8") : "";
-  await vi.waitUntil(() => done() !== "", { timeout: 30_000, interval: 10 });
-  expect(done()).toBe("run");
+  return await outputOf(folderOf(driver, one.id));
+}
+
+/** What the script of the sandbox in `folder` printed, once it has ended. */
+async function outputOf(folder: string): Promise<string> {
+  const done = join(folder, "state/done");
+  const isDone = (): boolean => existsSync(done) && readFileSync(done, "utf8") === "run";
+  await vi.waitUntil(isDone, { timeout: 30_000, interval: 10 });
   return readFileSync(join(folder, "state/out"), "utf8");
 }
 
@@ -238,7 +226,10 @@ for (const isolation of ["auto", "plain"] as const) {
       const [a, b] = [await open({ isolation }), await open({ isolation })];
       await Promise.all([a.create(spec(1)), b.create(spec(1)), a.create(spec(1))]);
       expect(await a.list()).toHaveLength(1);
-      const { main } = readRun(folderOf(a, "sbx-0a1b2c3d-g1")) as { main: { pid: number } };
+      const folder = folderOf(a, "sbx-0a1b2c3d-g1");
+      const { main } = readRun(folder) as { main: { pid: number } };
+      // A child that the daemon has just forked has the daemon's command line until it is something else.
+      await outputOf(folder);
       expect(
         execFileSync("pgrep", ["-fc", `${join(dir, "install/agent.mjs")} run$`], { encoding: "utf8" }).trim(),
       ).toMatch(isolation === "plain" ? /^1$/ : /^[123]$/);

@@ -1,4 +1,5 @@
 /** `hangar-agent <command>`: which command does what; each is loaded only when it is asked for. */
+import { isMainThread } from "node:worker_threads";
 import { HangarError } from "@hangar/shared";
 
 type Main = (argv: readonly string[]) => Promise<number>;
@@ -12,7 +13,9 @@ const COMMANDS: Record<string, () => Promise<Main>> = {
   warm: async () => warm,
 };
 
-process.exit(await main(process.argv.slice(2)));
+// A thread for bulk work has this file too, where all is one bundle.
+if (isMainThread) process.exit(await main(process.argv.slice(2)));
+else await import("./checkpoint/bulk.ts");
 
 async function main([name = "", ...argv]: readonly string[]): Promise<number> {
   const load = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;

@@ -337,8 +337,8 @@ export const AGENT_NODE_FLAGS: readonly string[] = ["--max-semi-space-size=4"];
 /** For the daemon alone: it does not pass them on. */
 export const AGENT_MALLOC: Readonly<Record<string, string>> = {
   MALLOC_ARENA_MAX: "2",
-  MALLOC_MMAP_THRESHOLD_: "65536",
-  MALLOC_TRIM_THRESHOLD_: "65536",
+  MALLOC_MMAP_THRESHOLD_: "1048576",
+  MALLOC_TRIM_THRESHOLD_: "1048576",
 };
 
 /** Environment variables that a driver starts `hangar-agent run` with. Everything else comes from the boot answer. */

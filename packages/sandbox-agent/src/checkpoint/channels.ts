@@ -1,5 +1,5 @@
 /** What of a place's files is new since the parent: the members of the next archive, and what the parts then hold. */
-import { sha256 } from "./content.ts";
+import { sha256 } from "./digest.ts";
 import type { ArchiveEntry } from "./tar-header.ts";
 import type { HeldChannel } from "./parent.ts";
 import { byBytes, bytesOf, type Raw } from "./raw.ts";

@@ -3,6 +3,7 @@ import { closeSync, constants as fs, fstatSync, openSync, readSync } from "node:
 import { join } from "node:path";
 import { setImmediate as breathe, setTimeout as sleep } from "node:timers/promises";
 import { HangarError } from "@hangar/shared";
+import { bulk } from "./bulk.ts";
 import type { ArchiveEntry } from "./tar-header.ts";
 import { scanConversations, stampOf, type ConversationFile } from "./conversation-scan.ts";
 import {
@@ -10,7 +11,6 @@ import {
   pieceAt,
   pieceWithPrefix,
   PIECE,
-  piecesOf,
   type ConversationRecord,
   type RecordedFile,
   type RecordedSegment,
@@ -185,7 +185,7 @@ async function takeFile(
       size,
       link: null,
       stamp: sqlite ? sqlite.stamp : stamp,
-      pieces: continued ?? (await piecesOf(fd, size)),
+      pieces: continued ?? (await allPieces(fd, size)),
       segments,
     };
     const sent = segments.length > kept.length;
@@ -270,8 +270,11 @@ async function continuedPieces(
     if (prefix !== known.pieces[whole]) return null;
     pieces.push(piece);
   }
-  return await piecesOf(fd, size, pieces);
+  return await allPieces(fd, size, pieces);
 }
+
+const allPieces = (fd: number, size: number, known: readonly string[] = []): Promise<string[]> =>
+  bulk("pieces", { fd, size, known }, { bytes: size - known.length * PIECE });
 
 function entryOf(file: ConversationFile, bytes: Buffer, record: RecordedFile, offset: number): ArchiveEntry {
   const common = { path: file.path, mode: record.mode, mtime: file.mtime };

@@ -15,16 +15,16 @@ import {
   rmSync,
   utimesSync,
 } from "node:fs";
-import type { Readable } from "node:stream";
 import { HangarError } from "@hangar/shared";
-import { extractArchive } from "./tar-extract.ts";
-import { invalid, pathProblem, type ArchiveEntry } from "./tar-header.ts";
+import { bulk } from "./bulk.ts";
+import type { ExtractRule } from "./extract-rules.ts";
+import { invalid, pathProblem } from "./tar-header.ts";
 import { CONVERSATION_ROOTS } from "./conversation-scan.ts";
-import { decodePath, encodePath, piecesOf, type ConversationRecord, type RecordedFile } from "./conversation-record.ts";
+import { decodePath, encodePath, type ConversationRecord, type RecordedFile } from "./conversation-record.ts";
 
 export interface RestoreConversationOptions {
-  /** The plain bytes of a part's archive. Called for each of `record.parts`, in order. */
-  readonly open: (part: string) => Promise<Readable>;
+  /** Unpacks a part's archive below a folder. Called for each of `record.parts`, in order. */
+  readonly unpack: (part: string, folder: string, rule: ExtractRule) => Promise<void>;
   /** Files go to their places when this is done; where it fails, none does, and its error is thrown. */
   readonly placeAfter?: Promise<unknown>;
   readonly signal?: AbortSignal;
@@ -86,13 +86,7 @@ async function unpack(
     const offsets = file.segments.filter((segment) => segment.part === part).map((segment) => segment.offset);
     if (offsets.length > 0) live.set(file.path, new Set(offsets));
   }
-  await extractArchive(await options.open(part), stage, {
-    times: "now",
-    replace: true,
-    // What a later part made void is skipped, and does not come back from the dead.
-    want: (entry: ArchiveEntry) => live.get(encodePath(entry.path))?.has(entry.segment ?? 0) === true,
-    ...(options.signal && { signal: options.signal }),
-  });
+  await options.unpack(part, stage, { of: "conversations", live });
 }
 
 async function checkFile(stage: string, file: RecordedFile): Promise<void> {
@@ -109,7 +103,7 @@ async function checkFile(stage: string, file: RecordedFile): Promise<void> {
   const fd = openSync(at, fs.O_RDONLY | fs.O_NOFOLLOW);
   try {
     if (fstatSync(fd).size !== file.size) throw invalid("a conversation has another length than was recorded", path);
-    const pieces = await piecesOf(fd, file.size);
+    const pieces = await bulk("pieces", { fd, size: file.size, known: [] }, { bytes: file.size });
     if (pieces.length !== file.pieces.length || pieces.some((piece, i) => piece !== file.pieces[i]))
       throw invalid("a conversation has other bytes than were recorded", path);
   } finally {

@@ -4,7 +4,7 @@
  * makes from a pointer that the remote has (large files) is left to that filter.
  */
 import type { Stats } from "node:fs";
-import { Vanished } from "./content.ts";
+import { Vanished } from "./digest.ts";
 import { fixedEnv, OFF, git, type GitDirs, type Scratch } from "./git.ts";
 import type { IndexEntry } from "./index-file.ts";
 import type { TreeMemory } from "./memory.ts";

@@ -7,7 +7,7 @@ import { ArchiveChanged, type ArchiveEntry } from "./archive.ts";
 import { type BundlePlan, mergeBase } from "./bundle.ts";
 import { type ChannelPlan, planChannel } from "./channels.ts";
 import { Clock } from "./clock.ts";
-import { Vanished } from "./content.ts";
+import { Vanished } from "./digest.ts";
 import { captureConversations, conversationDigest, type ConversationRecord } from "./conversation.ts";
 import { type ChannelParts, encodeDocument } from "./document.ts";
 import { fingerprintOf, lookAtConversations } from "./fingerprint.ts";

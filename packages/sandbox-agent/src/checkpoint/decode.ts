@@ -9,7 +9,8 @@ import { decodeDocument, encodeDocument, type StateDocument } from "./document.t
 import type { Meta } from "./meta.ts";
 import { bundleKey } from "./objects.ts";
 import type { HeldBundles, HeldChannel, ParentState } from "./parent.ts";
-import { digestEntries, digestMember } from "./parts.ts";
+import { digestMember } from "./pack.ts";
+import { digestEntries } from "./parts.ts";
 import { rawOf } from "./raw.ts";
 import type { Spool } from "./spool.ts";
 import { CHANNELS, type Channel, type Channels, type Files, noFiles, type WorkspaceState } from "./state.ts";

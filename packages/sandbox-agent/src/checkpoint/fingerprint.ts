@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { captureConversations, conversationDigest, type ConversationRecord } from "./conversation.ts";
-import { sha256 } from "./content.ts";
+import { sha256 } from "./digest.ts";
 import { byBytes, type Raw, toText } from "./raw.ts";
 import { memoryOf, scanWorkspace } from "./scan.ts";
 import { CHANNELS, type TreeState, type WorkspaceState } from "./state.ts";

@@ -1,7 +1,8 @@
 /** A working tree's files: which are not as in HEAD, which are untracked, which are gone. */
 import { readdirSync, type Stats } from "node:fs";
 import { setImmediate as breathe } from "node:timers/promises";
-import { linkTarget, Vanished } from "./content.ts";
+import { linkTarget } from "./content.ts";
+import { Vanished } from "./digest.ts";
 import { convertedPaths } from "./converted.ts";
 import { findGitDirs, git, type GitDirs, type Scratch } from "./git.ts";
 import type { IndexEntry } from "./index-file.ts";
@@ -72,7 +73,7 @@ export async function readFiles(context: ScanContext, input: FilesInput): Promis
   const changed = new Set(changes.map((change) => change.path));
   const clean: { entry: IndexEntry; stat: Stats }[] = [];
   const read = async (path: Raw, stat: Stats, into: Files): Promise<void> => {
-    const state = await fileState(context, dirs, path, stat, objectFormat);
+    const state = await fileState(context, dirs, path, stat);
     if (state) into.set(path, state);
   };
 
@@ -166,16 +167,10 @@ async function readBroken(
 }
 
 /** None: it went away, or it cannot be read, which is noted. */
-async function fileState(
-  context: ScanContext,
-  dirs: GitDirs,
-  path: Raw,
-  stat: Stats,
-  format: "sha1" | "sha256",
-): Promise<FileState | null> {
+async function fileState(context: ScanContext, dirs: GitDirs, path: Raw, stat: Stats): Promise<FileState | null> {
   const at = `${dirs.worktree}/${path}`;
   try {
-    const digest = await context.memory.contents.digest(at, stat, format);
+    const digest = await context.memory.contents.digest(at, stat, null);
     if (stat.isSymbolicLink()) {
       const link = rawOf(linkTarget(at));
       return { kind: "symlink", mode: 0o777, size: 0, sha256: digest.sha256, link };

@@ -1,7 +1,7 @@
 /** A workspace that never holds still can be kept all the same: by copies that do. */
 import { copyFileSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { sha256, Vanished } from "./content.ts";
+import { sha256, Vanished } from "./digest.ts";
 import { fsPath, lstatRaw, type Raw, rawFrom } from "./raw.ts";
 import type { Scan } from "./scan.ts";
 import { type Channel, CHANNELS, channelsOf } from "./state.ts";

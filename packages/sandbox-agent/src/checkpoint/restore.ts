@@ -2,7 +2,6 @@
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { HangarError } from "@hangar/shared";
-import { extractArchive } from "./archive.ts";
 import { conversationDigest, restoreConversations } from "./conversation.ts";
 import { parentFrom, readDocument, readState } from "./decode.ts";
 import type { StateDocument } from "./document.ts";
@@ -11,7 +10,7 @@ import { absolute, findGitDirs, git, type GitDirs, OFF, fixedEnv } from "./git.t
 import { createMemory } from "./memory.ts";
 import { type Meta, parseMeta } from "./meta.ts";
 import type { ParentState } from "./parent.ts";
-import { fsPath, type Raw, rawFrom, rawOf, stringPath, toText, lstatRaw } from "./raw.ts";
+import { fsPath, type Raw, rawFrom, stringPath, toText, lstatRaw } from "./raw.ts";
 import { restoreRepository, type Target } from "./restore-repository.ts";
 import { fixRawBytes, restoreWorktree, sweepWorktree, type WorktreeInput } from "./restore-tree.ts";
 import { type Scan, scanWorkspace, writeLost } from "./scan.ts";
@@ -165,7 +164,7 @@ class Restore {
   async #conversations(spool: Spool, meta: Meta, placeAfter: Promise<unknown>): Promise<void> {
     mkdirSync(this.#ws.home, { recursive: true, mode: 0o755 });
     await restoreConversations(this.#ws.home, meta.conversations, {
-      open: (name) => spool.open(name),
+      unpack: async (name, stage, rule) => void (await spool.extract(name, stage, "now", rule)),
       placeAfter,
       ...(this.#options.signal && { signal: this.#options.signal }),
     });
@@ -261,43 +260,17 @@ class Restore {
     const carried = {} as Record<Channel, Set<Raw>>;
     for (const channel of CHANNELS) {
       const root = channel === "worktree.parent" ? "parent" : channel === "worktree.home" ? "home" : "repo";
-      const removed = new Set(document.channels[channel].removed);
       const paths = new Set<Raw>();
-      let left = document.channels[channel].bytes;
-      const places = document.trees.filter((tree, n) => tree.root === root && trees.has(n)).map((tree) => tree.path);
+      const removed = new Set(document.channels[channel].removed);
+      const places = document.trees.flatMap(({ root: of, path }, n) =>
+        of === root ? [{ path, wanted: trees.has(n) }] : [],
+      );
+      let { bytes } = document.channels[channel];
       for (const name of document.channels[channel].parts) {
-        const { paths: written } = await extractArchive(await spool.open(name), stringPath(roots[root]), {
-          times: "kept",
-          replace: true,
-          check: (entry) => {
-            left -= entry.size;
-            if (left < 0)
-              throw new HangarError(
-                "checkpoint_invalid",
-                "The checkpoint is forged: an archive holds more than it says",
-              );
-            const path = rawOf(entry.path);
-            if (path.split("/").some((piece) => piece.toLowerCase() === ".git"))
-              throw new HangarError(
-                "checkpoint_invalid",
-                "The checkpoint is forged: an archive writes into a git folder",
-              );
-            if (
-              root !== "repo" &&
-              !document.trees.some((tree) => tree.root === root && path.startsWith(`${tree.path}/`))
-            )
-              throw new HangarError(
-                "checkpoint_invalid",
-                "The checkpoint is forged: an archive writes beside the workspace",
-              );
-          },
-          want: (entry) => {
-            const path = rawOf(entry.path);
-            return !removed.has(path) && (root === "repo" || places.some((place) => path.startsWith(`${place}/`)));
-          },
-          ...(this.#options.signal && { signal: this.#options.signal }),
-        });
-        for (const path of written) paths.add(rawOf(path));
+        const rule = { of: "files", root, bytes, removed, trees: places } as const;
+        const written = await spool.extract(name, stringPath(roots[root]), "kept", rule);
+        bytes -= written.bytes;
+        for (const path of written.paths) paths.add(path);
       }
       carried[channel] = paths;
     }

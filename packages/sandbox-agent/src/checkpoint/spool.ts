@@ -1,10 +1,14 @@
 /** The stored objects of a checkpoint, each checked against the size and digest that the meta names before it is used. */
 import { createHash } from "node:crypto";
-import { createReadStream, createWriteStream } from "node:fs";
+import { createWriteStream, statSync } from "node:fs";
 import { join } from "node:path";
 import type { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { HangarError, type Part } from "@hangar/shared";
+import { inParallel } from "../parallel.ts";
+import { bulk } from "./bulk.ts";
+import type { Extracted } from "./bulk-jobs.ts";
+import type { ExtractRule } from "./extract-rules.ts";
 import type { Meta } from "./meta.ts";
 import { type Raw, rawFrom, rawOf } from "./raw.ts";
 import { openFile, openStream } from "./seal.ts";
@@ -35,7 +39,8 @@ export class Spool {
 
   /** Brings these parts here and checks them; all of them, or `checkpoint_invalid` for the first that is not as announced. */
   async fetch(names: readonly string[]): Promise<void> {
-    for (const name of names) await this.#fetch(this.part(name));
+    const signal = this.#signal ?? new AbortController().signal;
+    await inParallel(2, names, signal, async (name) => void (await this.#fetch(this.part(name))));
   }
 
   part(name: string): Part {
@@ -48,11 +53,19 @@ export class Spool {
     return this.#meta.parts.some((one) => one.name === name);
   }
 
+  /** Unpacks an archive's members below `root`. */
+  async extract(name: string, root: string, times: "kept" | "now", rule: ExtractRule): Promise<Extracted> {
+    const part = this.part(name);
+    const stored = this.#paths.get(name) ?? (await this.#fetch(part));
+    const identities = part.file.endsWith(".age") ? (this.#identities ?? noIdentity()) : null;
+    return await bulk("extract", { stored, identities, root, times, rule }, { bytes: part.size, signal: this.#signal });
+  }
+
   /** The plain bytes. */
   async open(name: string): Promise<Readable> {
     const part = this.part(name);
     const path = this.#paths.get(name) ?? (await this.#fetch(part));
-    return await openFile(path, part.file.endsWith(".age") ? (this.#identities ?? noIdentity()) : null);
+    return openFile(path, part.file.endsWith(".age") ? (this.#identities ?? noIdentity()) : null);
   }
 
   /** A file of the plain bytes. */
@@ -83,34 +96,36 @@ export class Spool {
     const known = this.#paths.get(part.name);
     if (known !== undefined) return known;
     const source = await this.#source(part);
-    const hash = createHash("sha256");
     let size = 0;
-    const check = async function* (bytes: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
-      for await (const piece of bytes) {
-        hash.update(piece);
-        size += piece.length;
-        if (size > part.size) throw damaged(`the object ${part.file} is longer than announced`);
-        yield piece;
-      }
-    };
-    const options = this.#signal ? { signal: this.#signal } : {};
+    let digest = "";
     let path: string;
     if ("path" in source) {
       ({ path } = source);
-      await pipeline(createReadStream(path, { highWaterMark: 1024 * 1024 }), check, drain, options);
+      ({ size } = statSync(path));
+      if (size === part.size) {
+        const job = { path: rawFrom(path), size, oid: null };
+        digest = (await bulk("digest", job, { bytes: size, signal: this.#signal })).sha256;
+      }
     } else {
+      const hash = createHash("sha256");
+      const check = async function* (bytes: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+        for await (const piece of bytes) {
+          hash.update(piece);
+          size += piece.length;
+          if (size > part.size) throw damaged(`the object ${part.file} is longer than announced`);
+          yield piece;
+        }
+      };
       path = join(this.#folder, `${part.name}.stored`);
+      const options = this.#signal ? { signal: this.#signal } : {};
       await pipeline(source, check, createWriteStream(path, { flags: "w", mode: 0o600 }), options);
+      digest = hash.digest("hex");
     }
     if (size !== part.size) throw damaged(`the object ${part.file} has ${size} bytes instead of ${part.size}`);
-    if (hash.digest("hex") !== part.sha256) throw damaged(`the object ${part.file} has another digest than announced`);
+    if (digest !== part.sha256) throw damaged(`the object ${part.file} has another digest than announced`);
     this.#paths.set(part.name, path);
     return path;
   }
-}
-
-async function drain(bytes: AsyncIterable<Buffer>): Promise<void> {
-  for await (const piece of bytes) void piece;
 }
 
 /** The meta's plain bytes: sealed when they begin as an age file does. */

@@ -20,7 +20,6 @@ import {
   utimesSync,
 } from "node:fs";
 import { randomBytes } from "node:crypto";
-import type { Readable } from "node:stream";
 import { HangarError } from "@hangar/shared";
 import { invalid, type ArchiveEntry } from "./tar-header.ts";
 import { readMembers, type Member, type ReadLimits } from "./tar-read.ts";
@@ -45,7 +44,7 @@ export interface ExtractOptions extends ReadLimits {
  * @throws HangarError `checkpoint_invalid` (see `readArchive`, and for what leaves the root), `disk_full`.
  */
 export async function extractArchive(
-  source: Readable,
+  source: AsyncIterable<Buffer>,
   root: string,
   options: ExtractOptions = {},
 ): Promise<{ paths: Buffer[] }> {

@@ -1,9 +1,9 @@
 /** Tar inside zstd, read as a stream. Everything in it is hostile until checked. */
 import { Readable } from "node:stream";
-import { pipeline } from "node:stream/promises";
-import { constants as z, createZstdDecompress } from "node:zlib";
+import { setImmediate as breathe } from "node:timers/promises";
 import { HangarError } from "@hangar/shared";
 import { BLOCK, decodeBlock, decodeEntry, decodePax, invalid, padding, type ArchiveEntry } from "./tar-header.ts";
+import { decompressed } from "./zstd-frames.ts";
 
 export interface ReadLimits {
   /** Most bytes of plain tar that are taken, headers included: what `writeArchive` returned. None: no bound. */
@@ -34,7 +34,7 @@ export async function readArchive(
   await readMembers(
     source,
     async ({ entry, content }) => {
-      const stream = Readable.from(content(), { objectMode: false, highWaterMark: 256 * 1024 });
+      const stream = Readable.from(copied(content()), { objectMode: false, highWaterMark: 256 * 1024 });
       // An abandoned stream is closed, and its error has been thrown to whoever read it.
       stream.on("error", () => {});
       try {
@@ -48,32 +48,49 @@ export async function readArchive(
   );
 }
 
+async function* copied(pieces: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  for await (const piece of pieces) yield Buffer.from(piece);
+}
+
 /** `readArchive` without a stream for each member: what `extractArchive` uses for many small files. */
 export async function readMembers(
-  source: Readable,
+  source: AsyncIterable<Buffer>,
   onMember: (member: Member) => Promise<void>,
-  limits: ReadLimits = {},
+  { maxBytes, signal }: ReadLimits = {},
 ): Promise<void> {
-  // A window over 8 MiB is not what is written here, and would be the memory of whoever reads it.
-  const unzstd = createZstdDecompress({ chunkSize: 256 * 1024, params: { [z.ZSTD_d_windowLogMax]: 23 } });
+  const plain = async function* (): AsyncGenerator<Buffer> {
+    for await (const piece of decompressed(source)) {
+      signal?.throwIfAborted();
+      yield piece;
+      // Others have their turn.
+      await breathe();
+    }
+  };
   try {
-    await pipeline(
-      source,
-      unzstd,
-      async (plain: AsyncIterable<Buffer>) => {
-        await members(new Bytes(plain, limits.maxBytes ?? Number.POSITIVE_INFINITY), onMember);
-      },
-      limits.signal ? { signal: limits.signal } : {},
-    );
+    await members(new Bytes(plain(), maxBytes ?? Number.POSITIVE_INFINITY), onMember);
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
-    if (!(error instanceof HangarError) && typeof code === "string" && /^(?:ZSTD_error_|Z_)/.test(code))
+    if (!(error instanceof HangarError) && typeof code === "string" && /^(?:ZSTD_error_|Z_|ERR_BUFFER_TOO)/.test(code))
       throw new HangarError("checkpoint_invalid", "The archive is damaged or cut off (zstd)", { cause: error });
     throw error;
   }
 }
 
+/** Of a plain archive. A piece counts until the next is asked for. */
+export const readPlainMembers = (
+  plain: AsyncIterable<Buffer>,
+  onMember: (member: Member) => Promise<void>,
+): Promise<void> => members(new Bytes(plain, Number.POSITIVE_INFINITY), onMember);
+
 async function members(bytes: Bytes, onMember: (member: Member) => Promise<void>): Promise<void> {
+  try {
+    await allMembers(bytes, onMember);
+  } finally {
+    await bytes.close();
+  }
+}
+
+async function allMembers(bytes: Bytes, onMember: (member: Member) => Promise<void>): Promise<void> {
   for (;;) {
     let raw = decodeBlock(bytes.ready(BLOCK) ?? (await bytes.exactly(BLOCK)));
     if (raw === null) break;
@@ -154,17 +171,21 @@ class Bytes {
   }
 
   async exactly(length: number): Promise<Buffer> {
-    if (this.#rest.length < length) {
-      const waiting = [this.#rest];
-      let have = this.#rest.length;
-      while (have < length) {
-        if (!(await this.#more())) throw invalid("it ends in the middle");
-        waiting.push(this.#rest);
-        have += this.#rest.length;
-      }
-      this.#rest = Buffer.concat(waiting);
+    const there = this.ready(length);
+    if (there !== null) return there;
+    const all = Buffer.allocUnsafe(length);
+    for (let have = 0; ;) {
+      const taken = this.#rest.copy(all, have);
+      have += taken;
+      this.#rest = this.#rest.subarray(taken);
+      if (have === length) return all;
+      if (!(await this.#more())) throw invalid("it ends in the middle");
     }
-    return this.ready(length) ?? Buffer.alloc(0);
+  }
+
+  /** Also where it is not at its end. */
+  async close(): Promise<void> {
+    await this.#pieces.return?.();
   }
 
   async onlyZerosLeft(): Promise<void> {

@@ -1,10 +1,11 @@
 /** Tar inside zstd, written as a stream. */
 import { closeSync, constants as fs, fstatSync, openSync, readSync } from "node:fs";
-import { open } from "node:fs/promises";
 import type { Writable } from "node:stream";
 import { pipeline } from "node:stream/promises";
-import { constants as z, createZstdCompress } from "node:zlib";
+import { setImmediate as breathe } from "node:timers/promises";
+import { constants as z, zstdCompressSync } from "node:zlib";
 import { HangarError } from "@hangar/shared";
+import { release } from "./release.ts";
 import { BLOCK, encodeHeader, padding, type ArchiveEntry } from "./tar-header.ts";
 
 /** A file that was announced is gone, is no file any more, or shrank while it was read: take the checkpoint again. */
@@ -15,11 +16,14 @@ export class ArchiveChanged extends HangarError {
     this.name = "ArchiveChanged";
     this.path = path;
   }
+
+  /** One that another thread threw, with its whole message. */
+  static told(path: Buffer, message: string): ArchiveChanged {
+    return Object.assign(new ArchiveChanged(path, ""), { message });
+  }
 }
 
-/** Files up to this size are read in one synchronous go: four trips to the thread pool cost ten times that. */
-const SMALL = 128 * 1024;
-const CHUNK = 256 * 1024;
+const BLOCK_SIZE = 1024 * 1024;
 
 /**
  * Writes the entries, in their order, as tar inside zstd, and ends `out`. A file that has grown is cut to `size`.
@@ -32,124 +36,129 @@ export async function writeArchive(
   options: { signal?: AbortSignal } = {},
 ): Promise<{ entries: number; bytes: number }> {
   const count = { entries: 0, bytes: 0 };
-  await pipeline(tar(entries, count), compressor(), out, options.signal ? { signal: options.signal } : {});
+  const stored = async function* (): AsyncGenerator<Buffer> {
+    for await (const block of archiveBlocks(entries, count)) yield Buffer.from(block.stored);
+  };
+  await pipeline(stored(), out, options.signal ? { signal: options.signal } : {});
   return count;
 }
 
+/**
+ * The archive's bytes: a zstd frame for each MiB of tar, one after the other, which is what a reader of zstd takes for one
+ * stream. Each is compressed in one go: handing pieces to zlib's threads and back cost twice what the work itself does.
+ * A block counts until the next is asked for.
+ */
+export async function* archiveBlocks(
+  entries: Iterable<ArchiveEntry> | AsyncIterable<ArchiveEntry>,
+  count: { entries: number; bytes: number },
+  signal?: AbortSignal,
+): AsyncGenerator<{ readonly plain: Buffer; readonly stored: Buffer }> {
+  for await (const plain of tarBlocks(entries, count)) {
+    signal?.throwIfAborted();
+    const stored = compress(plain);
+    yield { plain, stored };
+    release(stored);
+    // Others have their turn.
+    if (plain.length === BLOCK_SIZE) await breathe();
+  }
+}
+
 /** Level 3: on 44 MB of source text, 1 takes 0.13 s and leaves 10.1 MB, 3 takes 0.20 s and leaves 8.7, 5 takes 0.29 s and leaves 8.0. */
-export const compressor = (): ReturnType<typeof createZstdCompress> =>
-  createZstdCompress({
-    chunkSize: CHUNK,
+export const compress = (plain: Buffer): Buffer =>
+  zstdCompressSync(plain, {
+    // Room for all of it at once, so that what comes out is one buffer and no copy.
+    chunkSize: plain.length + (plain.length >> 7) + 1024,
+    pledgedSrcSize: plain.length,
     params: { [z.ZSTD_c_compressionLevel]: 3, [z.ZSTD_c_checksumFlag]: 1 },
   });
 
-async function* tar(
+const ZEROS = Buffer.alloc(2 * BLOCK);
+
+/** The plain archive in blocks of `BLOCK_SIZE`, the last one shorter. Each counts until the next is asked for. */
+async function* tarBlocks(
   entries: Iterable<ArchiveEntry> | AsyncIterable<ArchiveEntry>,
   count: { entries: number; bytes: number },
 ): AsyncGenerator<Buffer> {
-  const batch = new Batch();
+  const block = new Block(count);
   for await (const entry of entries) {
-    batch.add(encodeHeader(entry));
-    const small = smallContent(entry);
-    if (small !== null) batch.add(small);
-    else
-      for await (const piece of largeContent(entry)) {
-        batch.add(piece);
-        if (batch.full) yield batch.take(count);
-      }
-    batch.add(ZEROS.subarray(0, padding(entry.size)));
-    if (batch.full) yield batch.take(count);
+    yield* block.add(encodeHeader(entry));
+    yield* contentOf(entry, block);
+    yield* block.add(ZEROS.subarray(0, padding(entry.size)));
     count.entries++;
   }
-  batch.add(ZEROS);
-  yield batch.take(count);
+  yield* block.add(ZEROS);
+  yield* block.take();
 }
 
-const ZEROS = Buffer.alloc(2 * BLOCK);
-
-/** Joins what is small, since each write to zstd is a trip to the thread pool, and counts. */
-class Batch {
-  #pieces: Buffer[] = [];
+/** One buffer, filled again and again: new ones would be the collector's work. Gives what is full. */
+class Block {
+  readonly #count: { bytes: number };
+  readonly #buffer = Buffer.allocUnsafeSlow(BLOCK_SIZE);
   #length = 0;
 
-  get full(): boolean {
-    return this.#length >= CHUNK;
+  constructor(count: { bytes: number }) {
+    this.#count = count;
   }
 
-  add(piece: Buffer): void {
-    this.#pieces.push(piece);
-    this.#length += piece.length;
+  *add(piece: Buffer): Generator<Buffer> {
+    for (let at = 0; at < piece.length;) {
+      const taken = piece.copy(this.#buffer, this.#length, at);
+      at += taken;
+      this.#length += taken;
+      if (this.#length === BLOCK_SIZE) yield* this.take();
+    }
   }
 
-  take(count: { bytes: number }): Buffer {
-    const all = Buffer.concat(this.#pieces, this.#length);
-    count.bytes += this.#length;
-    this.#pieces = [];
+  *read(entry: ArchiveEntry, fd: number, offset: number): Generator<Buffer> {
+    for (let at = 0; at < entry.size;) {
+      const most = Math.min(BLOCK_SIZE - this.#length, entry.size - at);
+      const n = readSync(fd, this.#buffer, this.#length, most, offset + at);
+      if (n === 0) throw new ArchiveChanged(entry.path, "shrank");
+      at += n;
+      this.#length += n;
+      if (this.#length === BLOCK_SIZE) yield* this.take();
+    }
+  }
+
+  *take(): Generator<Buffer> {
+    if (this.#length === 0) return;
+    const full = this.#buffer.subarray(0, this.#length);
+    this.#count.bytes += this.#length;
     this.#length = 0;
-    return all;
+    yield full;
   }
 }
 
-/** None: too large to be read in one go. */
-function smallContent(entry: ArchiveEntry): Buffer | null {
-  if (entry.size === 0) return ZEROS.subarray(0, 0);
-  const from = contentOf(entry);
-  if ("file" in from) return entry.size <= SMALL ? readSmall(entry, from.file, from.offset) : null;
-  if (from.bytes.length < entry.size) throw new ArchiveChanged(entry.path, "is shorter than announced");
-  return from.bytes.subarray(0, entry.size);
-}
-
-function largeContent(entry: ArchiveEntry): AsyncGenerator<Buffer> {
-  const from = contentOf(entry);
-  if (!("file" in from)) throw new HangarError("internal", "bytes in memory are written in one go");
-  return readLarge(entry, from.file, from.offset);
-}
-
-function contentOf(entry: ArchiveEntry): NonNullable<ArchiveEntry["content"]> {
+function* contentOf(entry: ArchiveEntry, block: Block): Generator<Buffer> {
+  if (entry.size === 0) return;
   if (entry.content === undefined) throw new HangarError("internal", "an archive's file has no content");
-  return entry.content;
+  if ("bytes" in entry.content) {
+    const { bytes } = entry.content;
+    if (bytes.length < entry.size) throw new ArchiveChanged(entry.path, "is shorter than announced");
+    yield* block.add(bytes.subarray(0, entry.size));
+    return;
+  }
+  const fd = openFile(entry, entry.content.file);
+  try {
+    yield* block.read(entry, fd, entry.content.offset);
+  } finally {
+    closeSync(fd);
+  }
 }
 
 // Not through a link that took the file's place, and without waiting for a FIFO that did.
 const FLAGS = fs.O_RDONLY | fs.O_NOFOLLOW | fs.O_NONBLOCK;
 
-function readSmall(entry: ArchiveEntry, file: Buffer, offset: number): Buffer {
+function openFile(entry: ArchiveEntry, file: Buffer): number {
   let fd: number;
   try {
     fd = openSync(file, FLAGS);
   } catch (cause) {
     throw gone(entry, cause);
   }
-  try {
-    if (!fstatSync(fd).isFile()) throw new ArchiveChanged(entry.path, "stopped being a file");
-    const buffer = Buffer.allocUnsafe(entry.size);
-    for (let at = 0; at < buffer.length;) {
-      const n = readSync(fd, buffer, at, buffer.length - at, offset + at);
-      if (n === 0) throw new ArchiveChanged(entry.path, "shrank");
-      at += n;
-    }
-    return buffer;
-  } finally {
-    closeSync(fd);
-  }
-}
-
-async function* readLarge(entry: ArchiveEntry, file: Buffer, offset: number): AsyncGenerator<Buffer> {
-  const handle = await open(file, FLAGS).catch((cause: unknown) => {
-    throw gone(entry, cause);
-  });
-  try {
-    if (!(await handle.stat()).isFile()) throw new ArchiveChanged(entry.path, "stopped being a file");
-    for (let at = 0; at < entry.size;) {
-      const buffer = Buffer.allocUnsafe(Math.min(CHUNK, entry.size - at));
-      const { bytesRead } = await handle.read(buffer, 0, buffer.length, offset + at);
-      if (bytesRead === 0) throw new ArchiveChanged(entry.path, "shrank");
-      yield buffer.subarray(0, bytesRead);
-      at += bytesRead;
-    }
-  } finally {
-    await handle.close();
-  }
+  if (fstatSync(fd).isFile()) return fd;
+  closeSync(fd);
+  throw new ArchiveChanged(entry.path, "stopped being a file");
 }
 
 function gone(entry: ArchiveEntry, cause: unknown): Error {

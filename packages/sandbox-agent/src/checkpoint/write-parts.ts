@@ -4,13 +4,13 @@ import { HangarError } from "@hangar/shared";
 import { ArchiveChanged, type ArchiveEntry } from "./archive.ts";
 import { type BundlePlan, proveBundle, writeBundle } from "./bundle.ts";
 import type { ChannelPlan } from "./channels.ts";
-import { sha256 } from "./content.ts";
+import { sha256 } from "./digest.ts";
 import type { ConversationRecord } from "./conversation.ts";
 import { makeScratch } from "./git.ts";
 import type { ObjectsPlan } from "./objects.ts";
 import type { ParentState } from "./parent.ts";
-import { digestEntries, digestMember, type PartWriter, proofFailed } from "./parts.ts";
-import { provesConversation } from "./prove.ts";
+import type { Packed } from "./pack.ts";
+import { digestEntries, type PartWriter, proofFailed } from "./parts.ts";
 import { bytesOf, fsPath, type Raw, rawOf, stringPath, toText } from "./raw.ts";
 import type { Restless } from "./restless.ts";
 import type { Scan } from "./scan.ts";
@@ -23,23 +23,21 @@ export async function writeChannel(
   name: string,
   plan: ChannelPlan,
 ): Promise<void> {
-  const changed: Raw[] = [];
-  const seen = new Set<Raw>();
+  let packed: Packed;
   try {
-    // Also without a proof: only what comes out says that no file changed between the look and the copy.
-    await writer.archive(name, plan.entries, async (member) => {
-      const path = rawOf(member.entry.path);
-      seen.add(path);
-      if (plan.expect.get(path) !== (await digestMember(member))) changed.push(path);
-    });
+    packed = await writer.archive(name, plan.entries, { of: "digests", expect: plan.expect });
   } catch (error) {
     if (error instanceof ArchiveChanged) restless.seen.add(`${root}/${rawOf(error.path)}`);
     throw error;
   }
-  for (const path of changed) restless.seen.add(`${root}/${path}`);
-  const first = changed[0];
+  for (const path of packed.changed) restless.seen.add(`${root}/${path}`);
+  allGood(packed, plan.entries.length, `The part ${name}`);
+}
+
+function allGood({ changed, good }: Packed, count: number, what: string): void {
+  const [first] = changed;
   if (first !== undefined) throw new ArchiveChanged(bytesOf(first), "changed");
-  if (seen.size !== plan.entries.length) throw proofFailed(`The part ${name}`);
+  if (good !== count) throw proofFailed(what);
 }
 
 /** The new bytes of conversations, proved. */
@@ -49,19 +47,10 @@ export async function writeConversations(
   record: ConversationRecord,
   entries: readonly ArchiveEntry[],
 ): Promise<void> {
-  const files = new Map(record.files.map((file) => [file.path, file]));
-  const sources = new Map(entries.map((entry) => [`${entry.segment ?? 0} ${rawOf(entry.path)}`, entry]));
-  let good = 0;
-  let changed: Buffer | null = null;
-  await writer.archive(name, entries, async (member) => {
-    const { entry } = member;
-    const file = files.get(toText(rawOf(entry.path)));
-    const source = sources.get(`${entry.segment ?? 0} ${rawOf(entry.path)}`);
-    if (file && source && (await provesConversation(member, file, source))) good++;
-    else changed ??= entry.path;
-  });
-  if (changed !== null) throw new ArchiveChanged(changed, "changed");
-  if (good !== entries.length) throw proofFailed("A conversation");
+  // Of those only: a home may hold many thousands of others.
+  const sent = new Set(entries.map((entry) => toText(rawOf(entry.path))));
+  const files = record.files.filter((file) => sent.has(file.path));
+  allGood(await writer.archive(name, entries, { of: "conversations", files }), entries.length, "A conversation");
 }
 
 /** New objects of a repository, made at `path` and, where asked, proved there. */
@@ -115,13 +104,14 @@ export async function writeWhole(
     if (before?.sha256 === digest) return before;
     if (bytes) await writer.bytes(kind, extension, bytes, true);
     else {
-      let members = 0;
-      await writer.archive(kind, entries ?? [], async (member) => {
-        const source = entries?.[members++]?.content;
-        if (!source || !("bytes" in source) || sha256(source.bytes) !== (await digestMember(member)))
-          throw proofFailed(`The part ${kind}`);
-      });
-      if (members !== entries?.length) throw proofFailed(`The part ${kind}`);
+      const expect = new Map(
+        (entries ?? []).map(({ path, content }) => [
+          rawOf(path),
+          sha256(content && "bytes" in content ? content.bytes : ""),
+        ]),
+      );
+      const { good } = await writer.archive(kind, entries ?? [], { of: "digests", expect });
+      if (good !== entries?.length) throw proofFailed(`The part ${kind}`);
     }
     return { part: kind, sha256: digest };
   };

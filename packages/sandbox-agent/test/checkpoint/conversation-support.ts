@@ -5,7 +5,8 @@ import { chmod, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
-import { writeArchive } from "../../src/checkpoint/archive.ts";
+import { extractArchive, writeArchive } from "../../src/checkpoint/archive.ts";
+import { rulesOf } from "../../src/checkpoint/extract-rules.ts";
 import {
   captureConversations,
   restoreConversations,
@@ -60,7 +61,12 @@ export class Homes {
   async restore(record: ConversationRecord, home?: string): Promise<string> {
     const target = home ?? join(this.folder, `restored-${this.#homes++}`);
     await mkdir(target, { recursive: true });
-    await restoreConversations(target, record, { open: async (part) => createReadStream(join(this.folder, part)) });
+    await restoreConversations(target, record, {
+      unpack: async (part, folder, rule) => {
+        const source = createReadStream(join(this.folder, part));
+        await extractArchive(source, folder, { times: "now", replace: true, ...rulesOf(rule) });
+      },
+    });
     return target;
   }
 }

@@ -7,6 +7,7 @@ import { attach } from "./commands/attach.ts";
 import { exec, listSandboxes } from "./commands/sandbox.ts";
 import { listSecrets, removeSecret, setSecret } from "./commands/secret.ts";
 import { examples, json } from "./program-parts.ts";
+import { forkSession } from "./commands/fork.ts";
 import { exportSession, importSession } from "./commands/transfer.ts";
 import { vault } from "./program-vault.ts";
 import * as session from "./commands/session.ts";
@@ -314,6 +315,20 @@ function sessions(command: Command, context: Context): void {
     .addOption(json())
     .addHelpText("after", examples("hangar session checkpoints csv-fix"))
     .action((name, options) => session.listCheckpoints(context, name, options));
+  waiting(command.command("fork <name> [message...]"), "wait until their first turns have ended")
+    .description("new sessions that go on from this one's work and conversation, each on its own; it stays as it is")
+    .option("-n, --count <number>", "how many", whole, 1)
+    .option("--checkpoint <id>", "from an older checkpoint")
+    .option("--name <name>", "what their names begin with, instead of NAME-fork")
+    .option("--harness <name>", "with another agent, which gets an account of what was done")
+    .addHelpText(
+      "after",
+      examples(
+        'hangar session fork csv-fix -n 3 "try another way to parse the header"',
+        "hangar session fork csv-fix --checkpoint ckp-0199f2c3a1b4d5e6f",
+      ),
+    )
+    .action((name, words, options) => forkSession(context, name, words, options));
   waiting(command.command("restore <name> <checkpoint>"), "wait until it is restored (the default)")
     .description("go back to an older checkpoint; what is there now is checkpointed first")
     .addHelpText("after", examples("hangar session restore csv-fix ckp-0199f2c3a1b4d5e6f"))

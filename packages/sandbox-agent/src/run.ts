@@ -25,6 +25,7 @@ import { newLog } from "./log.ts";
 import type { Log } from "./log.ts";
 import { writePid } from "./end.ts";
 import { endLeftovers } from "./processes.ts";
+import { renameBranch } from "./rename-branch.ts";
 import { makeSandbox } from "./sandbox.ts";
 import { prepareEnvironment } from "./sandbox-env.ts";
 import { linkSecretFiles, writeSecretFiles } from "./secret-files.ts";
@@ -181,6 +182,10 @@ class Daemon {
     });
     signal.throwIfAborted();
     linkSecretFiles(files);
+    if (boot.renamed_branch !== null && booted.restored?.source === "checkpoint") {
+      const why = await renameBranch(boot.cwd, boot.renamed_branch, boot.branch, env);
+      if (why !== null) this.log.warn(`the branch ${boot.renamed_branch} keeps its name: ${why}`);
+    }
     if (booted.parent !== "keep") sandbox.checkpointer.restoredFrom(boot.baseline ? null : booted.parent);
     if (booted.restored) this.#spool.add(booted.restored);
     this.#say("ready", null);

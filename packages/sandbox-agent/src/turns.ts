@@ -164,6 +164,7 @@ export class Turns {
         preamble: command.preamble,
         model: command.model,
         harnessSession: command.harness_session,
+        fork: command.fork,
         timeoutSeconds: command.timeout_seconds,
         handoff: command.handoff,
         signal,

@@ -13,6 +13,7 @@
  *   POST   /api/sessions/{id}/checkpoint       → { outcome: CheckpointOutcome, checkpoint: Checkpoint | null }
  *   GET    /api/sessions/{id}/checkpoints      → { checkpoints: Checkpoint[] }
  *   POST   /api/sessions/{id}/restore          RestoreSession → 202 Session
+ *   POST   /api/sessions/{id}/fork             ForkSession → 201 { sessions: Session[] }
  *   POST   /api/sessions/{id}/turns/{turn}/cancel → 202 Turn
  *   GET    /api/sessions/{id}/events           SSE of SessionEvent; Last-Event-ID resumes; ?from=0 from the start, ?from=<ms since 1970>, ?from=$ (default) new ones
  *   POST   /api/sessions/{id}/export           ExportRequest → ExportAnswer
@@ -84,6 +85,19 @@ export const KeepSession = z.strictObject({
   title: z.string().min(1).max(200).optional(),
 });
 export type KeepSession = z.infer<typeof KeepSession>;
+
+/** Sessions of their own that go on from one checkpoint of another, which stays as it is. */
+export const ForkSession = z.strictObject({
+  count: z.number().int().min(1).max(20).default(1),
+  /** None: the newest; a session that is up is checkpointed first. */
+  checkpoint: CheckpointId.optional(),
+  /** The first message to each of them. */
+  message: Message.optional(),
+  /** What their names begin with, before `-1`, `-2` …; none: the session's name and `-fork`. */
+  name: Slug.optional(),
+  harness: HarnessName.optional(),
+});
+export type ForkSession = z.infer<typeof ForkSession>;
 
 /** Go back to an older checkpoint. What is there now is checkpointed first (reason `manual`). */
 export const RestoreSession = z.strictObject({ checkpoint: CheckpointId });

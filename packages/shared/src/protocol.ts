@@ -97,6 +97,8 @@ export const AgentCommand = z.discriminatedUnion("kind", [
     handoff: z.boolean(),
     /** None: the first turn of a conversation. */
     harness_session: z.string().nullable(),
+    /** Goes on with a copy of that conversation, under an id of its own. */
+    fork: z.boolean(),
     timeout_seconds: z.number().int().positive().nullable(),
   }),
   z.strictObject({ kind: z.literal("cancel_turn"), turn: TurnId }),
@@ -251,6 +253,8 @@ export const BootSpec = z.strictObject({
   adopt: z.boolean(),
   /** The next checkpoint refers to no part of an earlier one, and is taken as soon as the workspace is ready. */
   baseline: z.boolean(),
+  /** A fork's first start: the branch that the parent worked on, which is `branch` here. None: nothing to rename. */
+  renamed_branch: BranchName.nullable(),
   /** A git credential helper answers at POST /agent/git-credential. */
   git_credentials: z.boolean(),
   settings: z.strictObject({

@@ -3,7 +3,7 @@ import { z } from "zod";
 import { Activity } from "./activity.ts";
 import { Checkpoint, LeftOut } from "./checkpoint.ts";
 import { BranchName, HarnessName, RepoUrl } from "./environment.ts";
-import { SandboxId, SessionId, Slug, TurnId } from "./ids.ts";
+import { CheckpointId, SandboxId, SessionId, Slug, TurnId } from "./ids.ts";
 
 export const SessionState = z.enum(["STARTING", "ACTIVE", "IDLE", "SUSPENDING", "SUSPENDED", "ARCHIVED", "FAILED"]);
 export type SessionState = z.infer<typeof SessionState>;
@@ -52,6 +52,13 @@ export const Turn = z.strictObject({
 });
 export type Turn = z.infer<typeof Turn>;
 
+/** The session and checkpoint that a fork began from. */
+export const ForkedFrom = z.strictObject({ session: SessionId, name: Slug, checkpoint: CheckpointId });
+export type ForkedFrom = z.infer<typeof ForkedFrom>;
+
+/** Harnesses that can go on with a copy of a conversation under an id of its own; others get an account of it. */
+export const FORKING_HARNESSES: readonly string[] = ["claude", "codex", "pi", "script"];
+
 export const Session = z.strictObject({
   id: SessionId,
   name: Slug,
@@ -88,6 +95,8 @@ export const Session = z.strictObject({
   restored_from: z
     .strictObject({ checkpoint: z.string(), verified: z.boolean(), missing: z.array(z.string()) })
     .nullable(),
+  /** None: it is no fork. */
+  forked_from: ForkedFrom.nullable(),
   /** A sandbox that ended without a last checkpoint and whose folder may still hold work. */
   leftover_sandbox: SandboxId.nullable(),
   /** The last assistant message of a session, kept also after archive. */

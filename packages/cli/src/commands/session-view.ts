@@ -45,6 +45,8 @@ export function showSession(ui: Ui, session: Session, now: number): void {
     session.sandbox_id &&
       `${session.sandbox_id}${session.phase && session.phase !== "ready" ? ` (${session.phase})` : ""}`,
   );
+  const { forked_from: fork } = session;
+  row("fork of", fork && `${fork.name}  ${color.dim("checkpoint")} ${fork.checkpoint}`);
   row("restored", restoredText(session));
   row("kept awake", session.kept_awake_by.length > 0 ? `by ${session.kept_awake_by.join(", ")}` : null);
   row("held", heldText(session));

@@ -4,18 +4,13 @@ import { promisify } from "node:util";
 import { Checkpoint, CheckpointOutcome, HangarError, SecretInfo, Session, SessionListItem, Turn } from "@hangar/shared";
 import { z } from "zod";
 import { NOTHING } from "../client.ts";
-import { type Context, readAll } from "../context.ts";
+import type { Context } from "../context.ts";
 import { EXIT, ExitWith, hangarError } from "../failure.ts";
 import { followTurn, getSession, waitFor, waitUntilReady, waitUntilSuspended } from "../follow.ts";
 import { safe } from "../ui.ts";
 import { confirm } from "./prompt.ts";
+import { given, messageOf, post, sessionPath as path, type Waiting, waits } from "./session-parts.ts";
 import { checkpointRows, showList, showSession, turnLine } from "./session-view.ts";
-
-export interface Waiting {
-  /** None: on a terminal yes, in a pipe no. */
-  readonly wait?: boolean;
-  readonly json?: boolean;
-}
 
 export interface NewOptions extends Waiting {
   readonly env?: string;
@@ -297,23 +292,3 @@ export async function restore(context: Context, name: string, checkpoint: string
         : `${now.name} is at ${now.restored_from?.checkpoint ?? checkpoint}`,
     );
 }
-
-/** The words as one message; `-` is standard input; none: no message. */
-async function messageOf(context: Context, words: string[]): Promise<string | undefined> {
-  if (words.length === 0) return undefined;
-  if (words.length > 1 || words[0] !== "-") return words.join(" ");
-  const text = (await readAll(context.stdin)).replace(/\n$/, "");
-  if (text.trim() === "") throw new HangarError("invalid_request", "standard input holds no message");
-  return text;
-}
-
-const path = (name: string): string => `/api/sessions/${encodeURIComponent(name)}`;
-const post = <S extends z.ZodType>(
-  context: Context,
-  name: string,
-  action: string,
-  schema: S,
-  body: unknown = {},
-): Promise<z.output<S>> => context.client().call("POST", `${path(name)}/${action}`, schema, body);
-const waits = (ui: Context["ui"], options: Waiting): boolean => options.wait ?? (ui.isTerminal && !options.json);
-const given = (key: string, value: unknown): Record<string, unknown> => (value === undefined ? {} : { [key]: value });

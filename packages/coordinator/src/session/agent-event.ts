@@ -128,7 +128,9 @@ async function restored(
           ? { checkpoint: event.checkpoint, verified: event.verified, missing: event.missing.slice(0, 100) }
           : null,
       ...(record.adopting !== null && { leftover_sandbox: null }),
+      // A fork's own first checkpoint may be older than the copy of the conversation.
       ...(event.source === "checkpoint" &&
+        !record.fork_due &&
         from?.harness === record.harness && { harness_session: from.harness_session }),
       ...(fresh && { harness_session: null }),
       notes: [...record.notes, ...notes(record, event, checkpoints)].slice(-20),

@@ -7,6 +7,7 @@ import { LIVE, MINUTE } from "./machine.ts";
 import type { Deps } from "./ports.ts";
 import type { BeginRecord } from "./record.ts";
 import type { AgentIdentity } from "./faces.ts";
+import { borrowing } from "./fork.ts";
 
 export async function begin(deps: Deps, agent: AgentIdentity, input: BeginCheckpoint): Promise<BeginAnswer> {
   await present(deps, agent);
@@ -49,9 +50,13 @@ export const notBegun = (checkpoint: string): HangarError =>
   );
 
 export async function downloads(deps: Deps, agent: AgentIdentity, input: DownloadRequest): Promise<DownloadAnswer> {
-  await present(deps, agent);
+  const record = await present(deps, agent);
+  // Until it has a checkpoint of its own, a fork reads its parent's.
+  const parent = borrowing(record);
+  const session = parent?.session ?? agent.session;
   const held = new Set<string>();
-  for (const { id, meta_file, parts } of await deps.sessions.checkpoints(agent.session)) {
+  for (const { id, meta_file, parts } of await deps.sessions.checkpoints(session)) {
+    if (parent && parent.checkpoint !== id) continue;
     held.add(`${id}/${meta_file}`);
     for (const part of parts) held.add(`${part.from ?? id}/${part.file}`);
   }
@@ -61,7 +66,7 @@ export async function downloads(deps: Deps, agent: AgentIdentity, input: Downloa
     if (!held.has(name)) {
       throw new HangarError("checkpoint_not_found", `${name} is in no committed checkpoint of this session`);
     }
-    return [name, await deps.store.signGet(checkpointKey(agent.session, checkpoint, file), expires)] as const;
+    return [name, await deps.store.signGet(checkpointKey(session, checkpoint, file), expires)] as const;
   });
   return { downloads: Object.fromEntries(await Promise.all(entries)) };
 }

@@ -7,6 +7,7 @@ import { readMarker } from "./marker.ts";
 import type { Deps } from "./ports.ts";
 import type { SessionRecord } from "./record.ts";
 import type { AgentIdentity } from "./faces.ts";
+import { borrowing } from "./fork.ts";
 import { secretsOf } from "./secret-values.ts";
 import { failStart } from "./start-failed.ts";
 
@@ -51,6 +52,7 @@ async function spec(deps: Deps, record: SessionRecord): Promise<BootSpec> {
     recipients: [record.recipient, deps.vault.recipient],
     adopt: record.adopting !== null,
     baseline: record.baseline_due,
+    renamed_branch: await parentsBranch(deps, record),
     git_credentials:
       settings.git_credentials === "host" && deps.credentials !== null && /^https?:/.test(record.repo ?? ""),
     settings: {
@@ -66,6 +68,15 @@ async function spec(deps: Deps, record: SessionRecord): Promise<BootSpec> {
  * marker is gone, damaged or forged is none.
  */
 async function restoreCandidates(deps: Deps, record: SessionRecord): Promise<RestoreCandidate[]> {
+  const parent = borrowing(record);
+  if (parent) {
+    const marker = await readMarker(deps, parent.session, parent.checkpoint);
+    if (marker) return [{ checkpoint: parent.checkpoint, meta: marker.meta, parts: marker.parts }];
+    throw new HangarError(
+      "checkpoint_invalid",
+      `The checkpoint that this fork begins from is gone: remove it, and fork ${parent.name} again`,
+    );
+  }
   const newestFirst = (await deps.sessions.checkpoints(record.id)).toReversed();
   const wanted =
     record.restore_from === null
@@ -91,8 +102,14 @@ async function restoreCandidates(deps: Deps, record: SessionRecord): Promise<Res
   return candidates;
 }
 
+/** The branch that the parent worked on, which the fork's own takes the place of; none: it is no fork, or has its own already. */
+async function parentsBranch(deps: Deps, record: SessionRecord): Promise<string | null> {
+  const parent = borrowing(record);
+  return parent === null ? null : ((await deps.sessions.get(parent.session))?.branch ?? null);
+}
+
 export async function identityOf(deps: Deps, record: SessionRecord): Promise<string> {
-  const sealed = await deps.store.read(identityKey(record.id));
+  const sealed = await deps.store.read(identityKey(borrowing(record)?.session ?? record.id));
   if (!sealed) {
     throw new HangarError(
       "checkpoint_invalid",

@@ -7,6 +7,7 @@ import type { CommitAnswer, CommitCheckpoint, Part } from "@hangar/shared";
 import { checkpointKey, markerKey } from "../store/store.ts";
 import { present, stale } from "./agent-token.ts";
 import { notBegun } from "./begin.ts";
+import { borrowing, waitsNoMore } from "./fork.ts";
 import { toCheckpoint } from "./lookup.ts";
 import { iso, LIVE } from "./machine.ts";
 import { makeMarker, readMarker } from "./marker.ts";
@@ -44,6 +45,9 @@ export async function commit(
     publication(checkpoint, record),
   );
   if (!published.ok) throw await stale(deps, agent);
+  const parent = borrowing(record);
+  // Where this fails, the parent keeps a checkpoint for longer than it has to.
+  if (parent) await waitsNoMore(deps, parent.session, record.id).catch(() => undefined);
   // Acknowledged from here on, whatever becomes of the old ones.
   await prune(deps, agent.session).catch((error: unknown) =>
     deps.log.warn({ session: agent.session, error }, "old checkpoints were not pruned; the next commit tries again"),

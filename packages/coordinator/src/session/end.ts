@@ -4,6 +4,7 @@
  */
 import { HangarError } from "@hangar/shared";
 import { identityKey, MARKER_FILE, sessionPrefix } from "../store/store.ts";
+import { waitsNoMore } from "./fork.ts";
 import { isLive, move } from "./machine.ts";
 import { refuseArchived } from "./open.ts";
 import type { Deps } from "./ports.ts";
@@ -16,6 +17,7 @@ export async function archive(deps: Deps, id: string): Promise<SessionRecord> {
   return update(deps, id, (record) => {
     if (record.state === "ARCHIVED" || record.ending === "archive") return null;
     refuseArchived(record);
+    refuseWaited(record, "archive it in a moment");
     return { guard: {}, change: { set: { ending: "archive", wanted: "down" }, dueBy: deps.clock() } };
   });
 }
@@ -29,6 +31,7 @@ export async function remove(deps: Deps, id: string, { force }: { force: boolean
         `A turn is running in "${record.name}": wait for it, cancel it, or remove with --force`,
       );
     }
+    if (!force) refuseWaited(record, "wait a moment, or remove with --force");
     // Without its nonce the sandbox is stale at once: nothing of it is committed any more.
     return {
       guard: { rev: record.rev },
@@ -36,6 +39,14 @@ export async function remove(deps: Deps, id: string, { force }: { force: boolean
     };
   });
   await finishRemove(deps, record);
+}
+
+/** Its forks begin from its checkpoints until they have their own. */
+function refuseWaited({ name, forks_waiting }: SessionRecord, what: string): void {
+  const count = (forks_waiting ?? []).length;
+  if (count === 0) return;
+  const forks = count === 1 ? "A fork" : `${count} forks`;
+  throw new HangarError("wrong_state", `${forks} of "${name}" still need its checkpoint: ${what}`);
 }
 
 /** One step further; none when the session is gone. */
@@ -82,6 +93,7 @@ async function markArchived(deps: Deps, id: string): Promise<SessionRecord> {
 async function finishRemove(deps: Deps, record: SessionRecord): Promise<void> {
   await destroySandboxes(deps, record);
   await deleteObjects(deps, record.id);
+  if (record.forked_from) await waitsNoMore(deps, record.forked_from.session, record.id);
   await deps.sessions.remove(record.id);
   if (record.own_environment) {
     await deps.environments.remove(record.owner, record.environment).catch((error: unknown) => {

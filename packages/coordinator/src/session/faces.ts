@@ -15,6 +15,7 @@ import type {
   ExecResult,
   ExportAnswer,
   ExportRequest,
+  ForkSession,
   FromAgent,
   GitCredentialAnswer,
   GitCredentialRequest,
@@ -58,6 +59,8 @@ export interface Sessions {
   checkpoints(owner: string, ref: string): Promise<Checkpoint[]>;
   /** `checkpoint_not_found`. */
   restore(owner: string, ref: string, input: RestoreSession): Promise<Session>;
+  /** Sessions of their own, each from one checkpoint, which start at once. `checkpoint_not_found`, `name_taken`, `wrong_state`. */
+  fork(owner: string, ref: string, input: ForkSession): Promise<Session[]>;
   /** `turn_not_found`. A queued turn is cancelled at once, a running one when its daemon says so; of an ended one: no error. */
   cancelTurn(owner: string, ref: string, turn: string): Promise<Turn>;
   /** From after `from` (a stream id, `0` or `$`), until the signal fires or the session is removed. */

@@ -45,15 +45,19 @@ export async function create(deps: Deps, owner: string, input: NewSession): Prom
 }
 
 /** Another session took the name meanwhile: what was made for this one goes. */
-async function undo(deps: Deps, { id, owner, environment, own_environment }: SessionRecord): Promise<void> {
+export async function undo(deps: Deps, { id, owner, environment, own_environment }: SessionRecord): Promise<void> {
   await deps.store.delete(identityKey(id));
   if (own_environment) await deps.environments.remove(owner, environment).catch(() => undefined);
 }
 
-function refuseOdd({ name, environment, secrets }: NewSession): void {
+export function refuseIdLike(name: string): void {
   if (SessionId.safeParse(name).success || SandboxId.safeParse(name).success) {
     throw new HangarError("invalid_request", `"${name}" looks like an id: choose another name`);
   }
+}
+
+function refuseOdd({ name, environment, secrets }: NewSession): void {
+  refuseIdLike(name);
   if (environment !== undefined && secrets !== undefined) {
     throw new HangarError(
       "invalid_request",
@@ -98,7 +102,7 @@ async function environmentFor(
 }
 
 /** The session's own age identity, sealed to the vault, in the store; what is recorded is its public half. */
-async function makeIdentity(deps: Deps, id: string): Promise<string> {
+export async function makeIdentity(deps: Deps, id: string): Promise<string> {
   const { identity, recipient } = await deps.vault.newIdentity();
   await deps.store.create(identityKey(id), await deps.vault.seal(new TextEncoder().encode(identity)));
   return recipient;
@@ -177,6 +181,9 @@ export const EMPTY_RECORD = {
   notes: [],
   handoff_due: false,
   baseline_due: false,
+  forked_from: null,
+  fork_due: false,
+  forks_waiting: [],
   importing_until: 0,
   last_summary: null,
   usage: null,

@@ -18,14 +18,19 @@ export async function prune(deps: Deps, id: string): Promise<void> {
 
 /** The oldest ones beyond `keep` of each kind, but for those that a sandbox was or is to be restored from. */
 export function toDrop(
-  record: Pick<SessionRecord, "restore_from" | "restored_from" | "freeze">,
+  record: Pick<SessionRecord, "restore_from" | "restored_from" | "freeze" | "forks_waiting">,
   checkpoints: readonly CheckpointRecord[],
   keep: number,
 ): CheckpointRecord[] {
   const interval = checkpoints.filter(({ reason }) => reason === "interval");
   const others = checkpoints.filter(({ reason }) => reason !== "interval");
   const old = [...interval.slice(0, -keep), ...others.slice(0, -keep)];
-  const needed = new Set([record.restore_from, record.freeze?.restore, record.restored_from?.checkpoint]);
+  const needed = new Set([
+    record.restore_from,
+    record.freeze?.restore,
+    record.restored_from?.checkpoint,
+    ...(record.forks_waiting ?? []).map(({ checkpoint }) => checkpoint),
+  ]);
   return old.filter(({ id }) => !needed.has(id));
 }
 

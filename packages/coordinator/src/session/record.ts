@@ -51,6 +51,10 @@ export interface SessionRecord extends Omit<Session, "turns" | "checkpoints" | "
   readonly recipient: string;
   /** Its checkpoints are another's so far: the next one is whole by itself. */
   readonly baseline_due: boolean;
+  /** Its next turn goes on with a copy of the conversation, under an id of its own. */
+  readonly fork_due: boolean;
+  /** Forks that have no checkpoint of their own yet: what they begin from is kept for them. */
+  readonly forks_waiting: readonly { readonly session: string; readonly checkpoint: string }[];
   /** It is being imported, and removed when it is not committed by then, ms since 1970; 0: it is there. */
   readonly importing_until: number;
   /** The environment was made on the spot for this session and goes with it. */

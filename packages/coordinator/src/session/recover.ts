@@ -55,6 +55,8 @@ async function rebuild(deps: Deps, session: string, ids: readonly string[]): Pro
     usage: kept.session.usage,
     handoff_due: kept.session.handoff_due,
     notes: kept.session.notes,
+    forked_from: kept.session.forked_from ?? null,
+    fork_due: kept.session.fork_due ?? false,
     state: "SUSPENDED",
     status: `Rebuilt from its checkpoint of ${newest.checkpoint.ts} after Redis lost its data`,
     state_since: deps.clock(),

@@ -4,6 +4,7 @@ import { checkpointNow, restore } from "./checkpoint.ts";
 import { archive, remove } from "./end.ts";
 import { exportSession } from "./export.ts";
 import { beginImport, cancelImport, commitImport } from "./import.ts";
+import { fork } from "./fork.ts";
 import { keep } from "./keep.ts";
 import type { Sessions } from "./faces.ts";
 import { find, listItem, sandboxInfo, show, toCheckpoint, toTurn } from "./lookup.ts";
@@ -45,6 +46,10 @@ export function makeSessions(deps: Deps): Sessions {
     },
     restore: async (owner, ref, { checkpoint }) =>
       show(deps, await restore(deps, await located(owner, ref), checkpoint)),
+    async fork(owner, ref, input) {
+      const records = await fork(deps, await find(deps, owner, ref), input);
+      return Promise.all(records.map((record) => show(deps, record)));
+    },
     cancelTurn: async (owner, ref, turn) => toTurn(await cancelTurn(deps, await located(owner, ref), turn)),
     async *events(owner, ref, from, signal) {
       yield* deps.events.follow(await located(owner, ref), from, signal);

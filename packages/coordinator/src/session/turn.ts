@@ -76,6 +76,7 @@ const commandOf = (record: SessionRecord, turn: TurnRecord): AgentCommand => ({
   preamble: turn.preamble,
   handoff: turn.handoff,
   harness_session: turn.harness_session,
+  fork: record.fork_due && !turn.handoff,
   timeout_seconds: turn.timeout_seconds,
 });
 
@@ -111,8 +112,11 @@ export function finished(record: SessionRecord, turn: TurnRecord, at: number, re
  */
 function conversationAfter(record: SessionRecord, turn: TurnRecord, result: TurnResult): Partial<SessionRecord> {
   if (turn.harness !== record.harness) return {};
-  if (result.conversation_lost) return { harness_session: result.harness_session, handoff_due: true };
-  return { harness_session: result.harness_session ?? record.harness_session };
+  // The parent's conversation stays what is copied until there is a copy.
+  const forked = record.fork_due && result.harness_session !== null && result.harness_session !== turn.harness_session;
+  const fork_due = record.fork_due && !forked && !result.conversation_lost && !turn.handoff;
+  if (result.conversation_lost) return { harness_session: result.harness_session, handoff_due: true, fork_due };
+  return { harness_session: result.harness_session ?? record.harness_session, fork_due };
 }
 
 /** The checkpoint after the turn is there, or is not: the turn is over for its session. */

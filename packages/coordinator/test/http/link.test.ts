@@ -185,6 +185,7 @@ describe("commands", () => {
       preamble: null,
       handoff: false,
       harness_session: null,
+      fork: false,
       timeout_seconds: null,
     });
     const agents = standInAgents(calls, {

@@ -25,6 +25,7 @@ export const antigravity: Harness = {
     versions: "1.3.3, by its stand-in",
   },
   supportsResume: true,
+  supportsFork: false,
   credentials: CREDENTIALS,
   conversation: {
     roots: [".gemini/antigravity-cli/conversations"],

@@ -21,6 +21,7 @@ export const claude: Harness = {
     versions: "2.1.332",
   },
   supportsResume: true,
+  supportsFork: true,
   credentials: CLAUDE_CREDENTIALS,
   conversation: {
     roots: [".claude/projects"],
@@ -128,8 +129,9 @@ const scratchFolder = ({ home, env }: Place): string => env["TMPDIR"] ?? join(ho
 
 const environmentOf = (place: Place): Record<string, string> => ({ ...place.env, ...claude.environment(place) });
 
-const conversationArguments = ({ resume, fresh }: Pick<TurnContext, "resume" | "fresh">): string[] => {
+const conversationArguments = ({ resume, fork, fresh }: Pick<TurnContext, "resume" | "fork" | "fresh">): string[] => {
   if (resume !== null) return ["--resume", resume];
+  if (fork !== null) return ["--resume", fork, "--fork-session", ...(fresh === null ? [] : ["--session-id", fresh])];
   return fresh === null ? [] : ["--session-id", fresh];
 };
 const modelArguments = ({ model }: Pick<TurnContext, "model">): string[] => (model === null ? [] : ["--model", model]);

@@ -20,6 +20,7 @@ export const codex: Harness = {
     versions: "0.171.0",
   },
   supportsResume: true,
+  supportsFork: true,
   credentials: KEYS,
   conversation: {
     roots: [".codex/sessions"],
@@ -66,10 +67,12 @@ export const codex: Harness = {
         "codex",
         "exec",
         ...(context.resume === null ? [] : ["resume"]),
+        ...(context.fork === null ? [] : ["fork"]),
         "--json",
         "--dangerously-bypass-approvals-and-sandbox",
         ...(context.model === null ? [] : ["--model", context.model]),
         ...(context.resume === null ? [] : [context.resume]),
+        ...(context.fork === null ? [] : [context.fork]),
         // The prompt is on stdin.
         "-",
       ],
@@ -78,7 +81,7 @@ export const codex: Harness = {
     }),
 
   async parser(context) {
-    const id = context.resume;
+    const id = context.resume ?? context.fork;
     const before = id === null ? null : await codex.transcript(context, id);
     return codexParser(before === null ? null : await usageBefore(before.path), KEYS);
   },

@@ -23,6 +23,8 @@ export interface TurnContext extends Place {
   readonly model: string | null;
   /** The conversation to go on with; none on the first turn. */
   readonly resume: string | null;
+  /** The conversation to copy and go on with under an id of its own; only where `supportsFork`. */
+  readonly fork: string | null;
   /** The id chosen for a new conversation; none when it resumes, or when the harness chooses. */
   readonly fresh: string | null;
 }
@@ -101,6 +103,8 @@ export interface Harness {
     readonly versions: string;
   };
   readonly supportsResume: boolean;
+  /** A turn may go on with a copy of a conversation; the one that is copied stays as it is. */
+  readonly supportsFork: boolean;
   /** Secrets that its credential may be given in, the usual one first; for advice. None where it needs none. */
   readonly credentials: readonly string[];
   readonly conversation: ConversationFiles;

@@ -28,6 +28,7 @@ export const pi: Harness = {
     versions: "1.6.0",
   },
   supportsResume: true,
+  supportsFork: true,
   credentials: CREDENTIALS,
   conversation: {
     roots: [".pi/agent/sessions"],
@@ -105,9 +106,13 @@ export const pi: Harness = {
 
 const agentFolder = ({ home }: Pick<Place, "home">): string => join(home, ".pi", "agent");
 
-const piArguments = ({ resume, fresh, model }: Pick<TurnContext, "resume" | "fresh" | "model">): string[] => {
+const piArguments = ({ resume, fork, fresh, model }: Omit<TurnContext, "message" | "preamble">): string[] => {
   const id = resume ?? fresh;
-  return [...(model === null ? [] : ["--model", model]), ...(id === null ? [] : ["--session-id", id])];
+  return [
+    ...(model === null ? [] : ["--model", model]),
+    ...(fork === null ? [] : ["--fork", fork]),
+    ...(id === null ? [] : ["--session-id", id]),
+  ];
 };
 
 /** The folder that pi keeps a directory's conversations in. */

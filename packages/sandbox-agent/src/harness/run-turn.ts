@@ -20,6 +20,8 @@ export interface TurnInput {
   readonly model: string | null;
   /** The conversation to go on with; none on the first turn. */
   readonly harnessSession: string | null;
+  /** Goes on with a copy of it, under an id of its own; a harness that cannot copy goes on with it as it is. */
+  readonly fork?: boolean;
   readonly timeoutSeconds: number | null;
   /**
    * The preamble is an account of the session: where the conversation is not there, a new one begins with it instead of the
@@ -92,16 +94,26 @@ async function prepare(input: TurnInput): Promise<Prepared | { refused: Partial<
     return { refused: { error, conversation_lost: true, harness_session: null } };
   }
   // A handoff says all that a new conversation has to know.
-  const resume = before === null ? null : input.harnessSession;
+  const known = before === null ? null : input.harnessSession;
+  const fork = input.fork === true && harness.supportsFork ? known : null;
+  const resume = fork === null ? known : null;
 
   await harness.seed(place);
   const fresh = resume === null ? harness.newConversation() : null;
-  const context = { ...place, message: input.message, preamble: input.preamble, model: input.model, resume, fresh };
+  const context = {
+    ...place,
+    message: input.message,
+    preamble: input.preamble,
+    model: input.model,
+    resume,
+    fork,
+    fresh,
+  };
   const command = await harness.turn(context);
   const program = await findProgram(command.argv[0], command.env);
   if (program === null) throw new Error(`${command.argv[0]} is not on the sandbox's PATH`);
   const parser = announcing(await harness.parser(context), resume ?? fresh, input.onConversation);
-  return { context, program, command, parser, before };
+  return { context, program, command, parser, before: fork === null ? before : null };
 }
 
 async function transcriptToResume(harness: Harness, place: Place, id: string | null): Promise<Transcript | null> {

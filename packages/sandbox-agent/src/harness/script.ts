@@ -8,7 +8,7 @@
  * `{"type":"assistant","turn":1,"at":"…","text":"what it printed","exit_code":0}` when it ends.
  */
 import { randomUUID } from "node:crypto";
-import { mkdir, open, readFile, rm, utimes, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, open, readFile, rm, utimes, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import type { TurnOutput } from "@hangar/shared";
 import { z } from "zod";
@@ -36,6 +36,7 @@ export const script: Harness = {
     versions: "any POSIX shell; bash where there is one",
   },
   supportsResume: true,
+  supportsFork: true,
   credentials: [],
   conversation: {
     roots: [`${FOLDER}/sessions`],
@@ -55,6 +56,8 @@ export const script: Harness = {
   },
 
   async turn(context) {
+    if (context.fork !== null)
+      await copyFile(transcriptPath(context, context.fork), transcriptPath(context, idOf(context)));
     const turn = (await turnsIn(context)) + 1;
     await append(context, { type: "user", turn, at: new Date().toISOString(), text: context.message });
     const path = scriptPath(context);
@@ -85,7 +88,7 @@ export const script: Harness = {
 };
 
 function scriptParser(context: TurnContext, turn: number): OutputParser {
-  const began = context.resume === null ? "began" : "resumed";
+  const began = context.fork !== null ? "forked" : context.resume === null ? "began" : "resumed";
   const opening: TurnOutput = { kind: "text", text: `${began} conversation ${idOf(context)}, turn ${turn}\n` };
   let printed = "";
   return {

@@ -117,7 +117,7 @@ export class Terminals {
     const there = valid && (await harness.transcript(place, known)) !== null;
     const fresh = there ? null : harness.newConversation();
     if (there) await harness.relocate(place, known);
-    const command = await harness.interactive({ ...place, model, resume: there ? known : null, fresh });
+    const command = await harness.interactive({ ...place, model, resume: there ? known : null, fork: null, fresh });
     // A conversation begun by hand is the session's from its first word on.
     if (fresh !== null) conversation.set({ harness: harness.name, session: fresh });
     const folder = join(state, "terminal");

@@ -178,6 +178,7 @@ export async function stage(change: Partial<BootSpec> = {}): Promise<Stage> {
     recipients: [await identityToRecipient(identity)],
     adopt: false,
     baseline: false,
+    renamed_branch: null,
     git_credentials: false,
     settings: { checkpoint_minutes: 0, max_untracked_bytes: 50 * 1024 * 1024, max_part_bytes: 100 * 1024 * 1024 },
     ...change,
@@ -229,6 +230,7 @@ export function turn(message: string, more: Partial<Extract<AgentCommand, { kind
     preamble: null,
     handoff: false,
     harness_session: null,
+    fork: false,
     timeout_seconds: null,
     ...more,
   } satisfies AgentCommand;

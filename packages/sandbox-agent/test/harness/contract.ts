@@ -99,6 +99,41 @@ export function harnessContract(rig: Rig): void {
       });
     });
 
+    test.runIf(harness.supportsFork)("is copied under ids of their own, and stays as it is", async () => {
+      await using sandbox = await makeSandbox();
+      const id = (await tell(sandbox, "remember heliotrope")).result.harness_session ?? "";
+      await tell(sandbox, "hello", { harnessSession: id });
+      const place = { ...sandbox, env: rig.env() };
+      const before = await readFile((await harness.transcript(place, id))?.path ?? "");
+      const copies = new Set<string>();
+      for (const word of ["quartz", "feldspar"]) {
+        await using fork = await makeSandbox(sandbox.cwd);
+        await copyConversation(rig, sandbox, fork);
+        const told: string[] = [];
+        const onConversation = (each: string): void => void told.push(each);
+        const one = await tell(fork, `remember ${word}`, { harnessSession: id, fork: true, onConversation });
+        expect(one.result).toMatchObject({ state: "done", conversation_lost: false, usage: rig.usage });
+        const copy = one.result.harness_session ?? "";
+        expect(copy).not.toBe(id);
+        expect(harness.validConversation(copy)).toBe(true);
+        expect(told).toEqual([copy]);
+        copies.add(copy);
+        // Each knows what was said before, and nothing of the other.
+        await using later = await makeSandbox(sandbox.cwd);
+        await copyConversation(rig, fork, later);
+        const two = await tell(later, RECALL, { harnessSession: copy });
+        expect(two.result).toMatchObject({
+          state: "done",
+          summary: `You asked me to remember heliotrope, ${word}.`,
+          harness_session: copy,
+        });
+      }
+      expect(copies.size).toBe(2);
+      expect((await readFile((await harness.transcript(place, id))?.path ?? "")).equals(before)).toBe(true);
+      const still = await tell(sandbox, RECALL, { harnessSession: id });
+      expect(still.result).toMatchObject({ summary: "You asked me to remember heliotrope.", harness_session: id });
+    });
+
     test("survives a torn last line", async () => {
       await using sandbox = await makeSandbox();
       const id = (await tell(sandbox, "remember basalt")).result.harness_session ?? "";
@@ -242,7 +277,7 @@ export function harnessContract(rig: Rig): void {
     const place = { ...second, env: { ...rig.env(), TERM: "xterm-256color" } };
     await harness.relocate(place, id);
     await harness.seed(place);
-    const command = await harness.interactive({ ...place, model: rig.modelName, resume: id, fresh: null });
+    const command = await harness.interactive({ ...place, model: rig.modelName, resume: id, fork: null, fresh: null });
     await using terminal = await inTerminal(command, second);
     const screen = await eventually(async () => {
       const shown = await terminal.screen();

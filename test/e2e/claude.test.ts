@@ -101,6 +101,28 @@ test("the key is in no checkpoint and no event, and the user's own ~/.claude is 
   expect(await readFile(join(hangar.home, ".claude/settings.json"), "utf8")).toContain("127.0.0.1:9");
 });
 
+test("three forks answer from the shared history, and none from another's", async () => {
+  const words = ["feldspar", "quartz", "basalt"];
+  const forked = await hangar.cli(["session", "fork", "onboarding", "-n", "3", "--name", "try"]);
+  expect(forked).toMatchObject({ code: 0 });
+  const conversations = new Set([(await hangar.session("onboarding")).harness_session]);
+  for (const [i, word] of words.entries()) {
+    const name = `try-${i + 1}`;
+    expect(await hangar.turn(name, `please remember ${word}`, 120)).toMatchObject({ state: "done", handoff: false });
+    const answer = await hangar.turn(name, "what did I ask you to remember?", 120);
+    expect(answer).toMatchObject({
+      state: "done",
+      conversation_lost: false,
+      summary: `You asked me to remember heliotrope, ${word}.`,
+    });
+    conversations.add(answer.harness_session);
+    await hangar.api("DELETE", `/api/sessions/${name}?force=true`);
+  }
+  expect(conversations.size).toBe(4);
+  const parent = await hangar.turn("onboarding", "what did I ask you to remember?", 120);
+  expect(parent).toMatchObject({ summary: "You asked me to remember heliotrope.", state: "done" });
+}, 240_000);
+
 test("an API error is said as what it is, and the session goes on after it", async () => {
   const failed = await hangar.turn("onboarding", "fail with 401");
   expect(failed).toMatchObject({ state: "failed", error: expect.stringMatching(/401|key/i) });

@@ -57,7 +57,12 @@ test("three forks of a live session go on from its work and its conversation, ea
     await sh(name, `echo ${name} > mine.txt`);
   }
   expect(conversations.size).toBe(4);
-  expect(await sh("fix-fork-1", "cat mine.txt")).toBe("fix-fork-1\n");
+  const differ = await hangar.cli(["session", "diff", "fix-fork-1", "fix-fork-2"]);
+  expect(differ).toMatchObject({ code: 0, stdout: expect.stringContaining("-fix-fork-1\n+fix-fork-2\n") });
+  expect(differ.stdout.match(/^diff --git/gm)).toHaveLength(1);
+  const names = await hangar.cli(["session", "diff", "fix", "fix-fork-3", "--name-only"]);
+  expect(names).toMatchObject({ code: 0, stdout: "mine.txt\n" });
+  expect(await hangar.cli(["session", "diff", "fix", "nope"])).toMatchObject({ code: 4, stdout: "" });
 
   // The parent is what it was, and goes on with its own conversation.
   const after = await hangar.session("fix");

@@ -7,6 +7,7 @@ import { attach } from "./commands/attach.ts";
 import { exec, listSandboxes } from "./commands/sandbox.ts";
 import { listSecrets, removeSecret, setSecret } from "./commands/secret.ts";
 import { examples, json } from "./program-parts.ts";
+import { diffSessions } from "./commands/diff.ts";
 import { forkSession } from "./commands/fork.ts";
 import { exportSession, importSession } from "./commands/transfer.ts";
 import { vault } from "./program-vault.ts";
@@ -329,6 +330,19 @@ function sessions(command: Command, context: Context): void {
       ),
     )
     .action((name, words, options) => forkSession(context, name, words, options));
+  command
+    .command("diff <a> <b>")
+    .description("what two sessions' workspaces differ in, uncommitted and untracked files too; both may be suspended")
+    .option("--stat", "how much of which files")
+    .option("--name-only", "only the files' names")
+    .addHelpText(
+      "after",
+      examples(
+        "hangar session diff csv-fix-fork-1 csv-fix-fork-2",
+        "hangar session diff csv-fix csv-fix-fork-1 --stat",
+      ),
+    )
+    .action((a, b, options) => diffSessions(context, [a, b], options));
   waiting(command.command("restore <name> <checkpoint>"), "wait until it is restored (the default)")
     .description("go back to an older checkpoint; what is there now is checkpointed first")
     .addHelpText("after", examples("hangar session restore csv-fix ckp-0199f2c3a1b4d5e6f"))

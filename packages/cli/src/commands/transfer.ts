@@ -22,7 +22,8 @@ import { NOTHING } from "../client.ts";
 import type { Context } from "../context.ts";
 import { bytes, safe } from "../ui.ts";
 
-const PLAIN = "identity.txt";
+/** In an exported folder: its key, where it was not sealed for another Hangar. */
+export const PLAIN = "identity.txt";
 const SEALED = "identity.age";
 const TRIES = 4;
 
@@ -34,37 +35,18 @@ export async function exportSession(
   const { ui } = context;
   const folder = resolve(context.cwd, options.out);
   await refuseFull(folder);
-  ui.progress(`${name}: taking a checkpoint`);
-  const request = options.recipient === undefined ? {} : { recipient: options.recipient };
-  const path = `/api/sessions/${encodeURIComponent(name)}/export`;
-  const { exported, identity, downloads } = await context
-    .client()
-    .call("POST", path, ExportAnswer, request)
-    .finally(() => ui.done());
   // Under another name until all of it is there: what bears the name is whole.
   const partial = `${folder}.partial-${process.pid}`;
-  await mkdir(partial, { recursive: true, mode: 0o700 });
+  let answer: ExportAnswer;
   try {
-    const objects = exportedObjects(exported);
-    let received = 0;
-    for (const object of objects) {
-      if (ui.isTerminal || received === 0)
-        ui.progress(`${name}: ${bytes(received)} of ${bytes(exported.checkpoint.bytes)}`);
-      const url = downloads[`${object.checkpoint}/${object.file}`];
-      if (url === undefined) throw new HangarError("internal", `Hangar gave no URL for ${object.file}`);
-      await withPatience(() => download(url, join(partial, object.file), object));
-      received += object.size;
-    }
-    await writeIdentity(partial, identity);
-    await writeFile(join(partial, EXPORT_FILE), `${JSON.stringify(exported, null, 1)}\n`, { mode: 0o600, flush: true });
+    answer = await fetchExport(context, name, partial, options.recipient);
     if (existsSync(folder)) await rm(folder, { recursive: true });
     await rename(partial, folder);
   } catch (error) {
     await rm(partial, { recursive: true, force: true });
     throw error;
-  } finally {
-    ui.done();
   }
+  const { exported, identity } = answer;
   if (options.json) return ui.json({ folder, checkpoint: exported.checkpoint.id, bytes: exported.checkpoint.bytes });
   ui.out(
     `${exported.session.name} is in ${options.out}: ${exported.checkpoint.id}, ${bytes(exported.checkpoint.bytes)}`,
@@ -74,6 +56,41 @@ export async function exportSession(
       `Whoever has this folder can read the session: ${PLAIN} in it is its key. --recipient AGE1… seals that for one Hangar.`,
     );
   ui.note(`On the other machine: ${ui.prefix} session import ${options.out}`);
+}
+
+/** Fills a new folder; what is in it after a failure is the caller's to remove. */
+export async function fetchExport(
+  context: Context,
+  name: string,
+  folder: string,
+  recipient?: string,
+): Promise<ExportAnswer> {
+  const { ui } = context;
+  ui.progress(`${name}: taking a checkpoint`);
+  const request = recipient === undefined ? {} : { recipient };
+  const path = `/api/sessions/${encodeURIComponent(name)}/export`;
+  const answer = await context
+    .client()
+    .call("POST", path, ExportAnswer, request)
+    .finally(() => ui.done());
+  const { exported, identity, downloads } = answer;
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  try {
+    let received = 0;
+    for (const object of exportedObjects(exported)) {
+      if (ui.isTerminal || received === 0)
+        ui.progress(`${name}: ${bytes(received)} of ${bytes(exported.checkpoint.bytes)}`);
+      const url = downloads[`${object.checkpoint}/${object.file}`];
+      if (url === undefined) throw new HangarError("internal", `Hangar gave no URL for ${object.file}`);
+      await withPatience(() => download(url, join(folder, object.file), object));
+      received += object.size;
+    }
+    await writeIdentity(folder, identity);
+    await writeFile(join(folder, EXPORT_FILE), `${JSON.stringify(exported, null, 1)}\n`, { mode: 0o600, flush: true });
+  } finally {
+    ui.done();
+  }
+  return answer;
 }
 
 export async function importSession(

@@ -60,7 +60,7 @@ export async function startDetached(context: Context): Promise<Running> {
   if (existsSync(log) && statSync(log).size > 20_000_000) renameSync(log, `${log}.1`);
   const before = existsSync(log) ? statSync(log).size : 0;
   const file = openSync(log, "a", 0o600);
-  const child = spawn(process.execPath, [coordinator()], {
+  const child = spawn(process.execPath, [program("hangar-coordinator")], {
     cwd: config.dataDir,
     env: { ...config.env, HANGAR_DATA_DIR: config.dataDir },
     detached: true,
@@ -83,7 +83,7 @@ export async function startDetached(context: Context): Promise<Running> {
 }
 
 async function foreground({ config }: Context): Promise<void> {
-  const child = spawn(process.execPath, [coordinator()], {
+  const child = spawn(process.execPath, [program("hangar-coordinator")], {
     env: { ...config.env, HANGAR_DATA_DIR: config.dataDir },
     stdio: "inherit",
   });
@@ -253,13 +253,13 @@ export function onlyHere({ config }: Context, command: string): void {
     );
 }
 
+const PARTS = { "hangar-coordinator": "coordinator", "hangar-agent": "sandbox-agent" } as const;
+
 /** Beside the bundle, or in the workspaces of a checkout. */
-export function coordinator(): string {
-  const found = [here("hangar-coordinator.mjs"), here("../../../coordinator/bin/hangar-coordinator.mjs")].find((path) =>
-    existsSync(path),
-  );
-  if (!found)
-    throw new HangarError("missing_cli", "a part of Hangar is missing (hangar-coordinator): install it again");
+export function program(name: keyof typeof PARTS): string {
+  const places = [here(`${name}.mjs`), here(`../../../${PARTS[name]}/bin/${name}.mjs`)];
+  const found = places.find((path) => existsSync(path));
+  if (!found) throw new HangarError("missing_cli", `a part of Hangar is missing (${name}): install it again`);
   return found;
 }
 const here = (path: string): string => join(dirname(fileURLToPath(import.meta.url)), path);

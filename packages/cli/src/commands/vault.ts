@@ -6,7 +6,7 @@ import { promisify } from "node:util";
 import { HangarError, Resealed } from "@hangar/shared";
 import { z } from "zod";
 import type { Context } from "../context.ts";
-import { coordinator, onlyHere } from "./up.ts";
+import { onlyHere, program } from "./up.ts";
 
 const Initialized = z.object({ file: z.string(), created: z.boolean(), recipient: z.string() });
 const Rotated = z.object({ file: z.string(), recipient: z.string(), older: z.number() });
@@ -113,7 +113,7 @@ function writeNew(file: string, text: string): void {
 /** By the coordinator's own code, whether or not one runs. */
 async function keyFile({ config }: Context, what: "init" | "rotate"): Promise<unknown> {
   try {
-    const { stdout } = await promisify(execFile)(process.execPath, [coordinator(), "vault", what], {
+    const { stdout } = await promisify(execFile)(process.execPath, [program("hangar-coordinator"), "vault", what], {
       env: { ...config.env, HANGAR_DATA_DIR: config.dataDir },
     });
     return JSON.parse(stdout);

@@ -56,9 +56,7 @@ function handle(request: Recorded, response: ServerResponse, forced: () => numbe
   sendJson(response, 200, message);
 }
 
-type Block =
-  | { type: "text"; text: string }
-  | { type: "tool_use"; id: string; name: string; input: { command: string; description: string } };
+type Block = { type: "text"; text: string } | { type: "tool_use"; id: string; name: string; input: unknown };
 
 /** What this agent calls the tool that runs commands. */
 const shellTool = (body: Record<string, unknown>): string =>
@@ -73,8 +71,12 @@ const messageOf = (answer: Exclude<Answer, { kind: "fail" | "overflow" }>, model
       : {
           type: "tool_use",
           id: `toolu_${crypto.randomUUID().replaceAll("-", "")}`,
-          name: shell,
-          input: { command: answer.command, description: "What the stand-in was told to run" },
+          ...(answer.kind === "use"
+            ? { name: answer.tool, input: answer.input }
+            : {
+                name: shell,
+                input: { command: answer.command, description: "What the stand-in was told to run" },
+              }),
         };
   return {
     id: `msg_${crypto.randomUUID().replaceAll("-", "")}`,

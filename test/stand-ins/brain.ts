@@ -5,6 +5,7 @@
  * - `remember WORD`: promises to.
  * - `what did I ask you to remember?`: lists each WORD of the earlier user messages, in order.
  * - `run: COMMAND` (to the end of the paragraph): calls the shell tool once, then says what it printed.
+ * - `use TOOL {"json": …}` (to the end of the paragraph): calls that tool once, then says what it answered.
  * - `fail with STATUS`: answers that HTTP status, as often as it is asked.
  * - `say nothing` ends a turn with no text; `overflow`: the prompt is too long.
  * - anything else: repeats it.
@@ -16,6 +17,7 @@ export type Said = { role: "user" | "assistant"; text: string } | { role: "tool"
 export type Answer =
   | { kind: "text"; text: string }
   | { kind: "run"; command: string }
+  | { kind: "use"; tool: string; input: unknown }
   | { kind: "fail"; status: number }
   | { kind: "overflow" };
 
@@ -31,6 +33,8 @@ export function answerTo(said: readonly Said[]): Answer {
   if (/\bsay nothing\b/.test(text)) return { kind: "text", text: "" };
   const command = /\brun: ([\s\S]+)$/.exec(text)?.[1];
   if (command !== undefined) return { kind: "run", command: command.trim() };
+  const [, tool, input] = /\buse ([\w-]+) (\{[\s\S]*\})\s*$/.exec(text) ?? [];
+  if (tool !== undefined) return { kind: "use", tool, input: JSON.parse(input ?? "{}") };
   if (/what did i ask you to remember/i.test(text)) {
     const words = remembered(said);
     return { kind: "text", text: `You asked me to remember ${words.length === 0 ? "nothing" : words.join(", ")}.` };

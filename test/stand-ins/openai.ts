@@ -39,6 +39,7 @@ function handle(request: Recorded, response: ServerResponse, forced: () => numbe
   const status = forced();
   const answer: Answer = status === null ? answerTo(saidIn(request.body)) : { kind: "fail", status };
   if (answer.kind === "fail") return sendFailure(response, answer.status);
+  if (answer.kind === "use") throw new Error("this stand-in calls no tool by its name");
   if (answer.kind === "overflow") {
     return sendJson(response, 400, {
       error: {

@@ -77,6 +77,12 @@ function hangarItself(program: Command, context: Context): void {
     .addHelpText("after", examples("hangar status", "hangar status --json"))
     .action((options) => showStatus(context, options));
   program
+    .command("mcp")
+    .description("the tools of Hangar for an agent or editor that speaks MCP over standard input and output")
+    .addHelpText("after", examples("claude mcp add hangar -- hangar mcp", "hangar mcp"))
+    .addHelpText("after", "\nOver HTTP: the address that `hangar status` shows, with /mcp (docs/mcp.md).")
+    .action(async () => await (await import("./commands/mcp.ts")).mcp(context));
+  program
     .command("demo")
     .description("show the main job, in a Hangar of its own in a temporary folder")
     .addHelpText("after", examples("hangar demo"))

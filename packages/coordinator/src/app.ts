@@ -11,6 +11,7 @@ import { agentRoutes } from "./http/agent.ts";
 import type { CheckAdmin, CheckHost } from "./http/auth.ts";
 import { checkpointRoutes } from "./http/checkpoints.ts";
 import { environmentRoutes } from "./http/environments.ts";
+import type { McpFace } from "./http/mcp.ts";
 import { asHangarError, problemResponse } from "./http/problem.ts";
 import type { AppEnv, Ctx, Method, Routes } from "./http/routes.ts";
 import { sandboxRoutes } from "./http/sandboxes.ts";
@@ -30,6 +31,7 @@ export interface AppDeps extends StatusDeps {
   readonly environments: Environments;
   readonly secrets: Secrets;
   readonly vault: VaultDeps;
+  readonly mcp: McpFace;
   readonly checkAdmin: CheckAdmin;
   readonly checkHost: CheckHost;
   /** The volume store's signed URLs, where this replica serves them; it has its own checks and limits. */
@@ -64,6 +66,10 @@ export function createApp(deps: AppDeps): Hono<AppEnv> {
     deps.checkAdmin(c.req.header("authorization"));
     await next();
   });
+  app.use("/mcp", async (c, next) => {
+    deps.checkAdmin(c.req.header("authorization"));
+    await next();
+  });
   app.use("/api/*", limitBody(MAX_API_BODY));
   app.use("/agent/*", limitBody(MAX_AGENT_BODY));
 
@@ -78,6 +84,7 @@ export function createApp(deps: AppDeps): Hono<AppEnv> {
   mount(app, sandboxRoutes(deps.sessions));
   mount(app, agentRoutes(deps.agents));
   mount(app, WEBSOCKETS);
+  app.all("/mcp", (c) => deps.mcp.fetch(c.req.raw));
   const { volume } = deps;
   if (volume) app.all(`${volume.prefix}/*`, (c) => volume.handle(c.req.raw));
 

@@ -14,6 +14,7 @@ import { makeEnvironments } from "./environment/environments.ts";
 import { makeSecrets } from "./environment/secrets.ts";
 import { adminCheck, hostCheck, OWNER } from "./http/auth.ts";
 import { linkRoute } from "./http/link.ts";
+import { mcpFace } from "./http/mcp.ts";
 import { problemResponse } from "./http/problem.ts";
 import { closeServer, createServer, listen } from "./http/server.ts";
 import { terminalRoutes } from "./http/terminals.ts";
@@ -147,6 +148,7 @@ async function start({ config, replica, log, stack, hidden }: Start): Promise<vo
     environments: makeEnvironments({ repository: redis.environments, defaults: config }),
     secrets: makeSecrets({ repository: redis.secrets, environments: redis.environments, vault }),
     vault: { reseal: () => reseal(deps, OWNER) },
+    mcp: mcpFace({ sessions, owner: OWNER, version: packageJson.version }, log),
     checkAdmin: adminCheck(token),
     checkHost: hostCheck({ host: config.host, advertiseUrl: url }),
     volume: volume && volumeRoutes(volume, (error) => log.error({ error }, "the store failed")),

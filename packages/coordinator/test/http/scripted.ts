@@ -110,6 +110,7 @@ export async function startScripted(): Promise<ScriptedHangar> {
     environments: makeEnvironments({ repository: redis.environments, defaults: deps.settings }),
     secrets: makeSecrets({ repository: redis.secrets, environments: redis.environments, vault }),
     vault: { reseal: () => Promise.reject(new Error("not asked here")) },
+    mcp: { fetch: () => Promise.reject(new Error("not asked here")) },
     checkAdmin: adminCheck(TOKEN),
     checkHost: () => {},
     volume: volumeRoutes(store),

@@ -227,6 +227,7 @@ export function standInApp(over: Partial<AppDeps> = {}): { deps: AppDeps; calls:
     agents: standInAgents(calls),
     ...memory().deps,
     vault: { reseal: () => Promise.reject(new Error("not asked here")) },
+    mcp: { fetch: () => Promise.reject(new Error("not asked here")) },
     checkAdmin: adminCheck(TOKEN),
     checkHost: () => {},
     volume: null,

@@ -133,7 +133,7 @@ export async function openCluster(found: Found): Promise<TestCluster> {
 
 /** What docs/kubernetes.md says that a coordinator must be allowed, and nothing else. */
 const RIGHTS = [
-  { apiGroups: [""], resources: ["pods"], verbs: ["get", "list", "watch", "create", "delete"] },
+  { apiGroups: [""], resources: ["pods"], verbs: ["get", "list", "watch", "create", "patch", "delete"] },
   { apiGroups: [""], resources: ["secrets"], verbs: ["create", "patch", "delete"] },
   { apiGroups: [""], resources: ["events"], verbs: ["list", "watch"] },
   { apiGroups: ["networking.k8s.io"], resources: ["networkpolicies"], verbs: ["create", "update"] },

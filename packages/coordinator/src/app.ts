@@ -24,10 +24,12 @@ import { vaultRoutes, type VaultDeps } from "./http/vault.ts";
 import { newRequestId } from "./http/upgrades.ts";
 import type { AgentSide, Sessions } from "./session/sessions.ts";
 import type { Log } from "./telemetry.ts";
+import type { WarmSide } from "./warm/warm-side.ts";
 
 export interface AppDeps extends StatusDeps {
   readonly sessions: Sessions;
   readonly agents: AgentSide;
+  readonly warm: WarmSide;
   readonly environments: Environments;
   readonly secrets: Secrets;
   readonly vault: VaultDeps;
@@ -82,7 +84,7 @@ export function createApp(deps: AppDeps): Hono<AppEnv> {
   mount(app, secretRoutes(deps.secrets));
   mount(app, vaultRoutes(deps.vault));
   mount(app, sandboxRoutes(deps.sessions));
-  mount(app, agentRoutes(deps.agents));
+  mount(app, agentRoutes(deps.agents, deps.warm));
   mount(app, WEBSOCKETS);
   app.all("/mcp", (c) => deps.mcp.fetch(c.req.raw));
   const { volume } = deps;
@@ -117,6 +119,7 @@ const upgradeOnly = (): never => {
 const WEBSOCKETS: Routes = {
   "/api/sandboxes/:ref/terminal": { GET: upgradeOnly },
   "/agent/link": { GET: upgradeOnly },
+  "/agent/warm": { GET: upgradeOnly },
   "/agent/terminals/:id": { GET: upgradeOnly },
 };
 

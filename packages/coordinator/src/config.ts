@@ -226,6 +226,10 @@ export const SETTINGS = [
     unit: "seconds",
     what: "A live session is looked at no less often than this: for idleness, due checkpoints and its sandbox's limits.",
   }),
+  setting("warm_fetch_seconds", amount(1, 86_400), 180, {
+    unit: "seconds",
+    what: "How often a sandbox that waits in an environment's warm pool fetches what is new at its remote.",
+  }),
   setting("use_keeps_awake_seconds", amount(0, 86_400), 90, {
     unit: "seconds",
     what: "How long one use of a sandbox (a keystroke, exec, files, MCP) keeps its session awake.",

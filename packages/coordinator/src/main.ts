@@ -19,6 +19,7 @@ import { problemResponse } from "./http/problem.ts";
 import { closeServer, createServer, listen } from "./http/server.ts";
 import { terminalRoutes } from "./http/terminals.ts";
 import { newRequestId, serveUpgrades } from "./http/upgrades.ts";
+import { warmRoute } from "./http/warm.ts";
 import { openDriver } from "./open-driver.ts";
 import { openStore, volumeRoot } from "./open-store.ts";
 import { connectRedis } from "./redis/connect.ts";
@@ -40,6 +41,9 @@ import {
 import { volumeRoutes } from "./store/volume-http.ts";
 import { createLog, type Log } from "./telemetry.ts";
 import { vaultCommand } from "./vault-command.ts";
+import { makeWarmLoop } from "./warm/loop.ts";
+import { poolOf, poolStatus } from "./warm/pool.ts";
+import { makeWarmSide } from "./warm/warm-side.ts";
 
 async function main(): Promise<void> {
   if (process.argv[2] === "vault") return await vaultCommand(process.argv[3], configOrExit().data_dir);
@@ -136,8 +140,11 @@ async function start({ config, replica, log, stack, hidden }: Start): Promise<vo
   };
   const sessions = makeSessions(deps);
   const agents = makeAgentSide(deps);
+  const warm = makeWarmSide(deps);
   const loops = makeLoops(deps);
   stack.defer(() => loops.stop());
+  const warmLoop = makeWarmLoop(deps, OWNER);
+  stack.defer(() => warmLoop.stop());
 
   const token = config.token ?? before?.token ?? newToken();
   const stopping = new AbortController();
@@ -145,7 +152,13 @@ async function start({ config, replica, log, stack, hidden }: Start): Promise<vo
   const http = {
     sessions,
     agents,
-    environments: makeEnvironments({ repository: redis.environments, defaults: config }),
+    warm,
+    environments: makeEnvironments({
+      repository: redis.environments,
+      defaults: config,
+      changed: (owner, name) => redis.pools.nudge(poolOf({ owner, environment: name }), Date.now()),
+      pool: (owner, environment) => poolStatus(deps, owner, environment),
+    }),
     secrets: makeSecrets({ repository: redis.secrets, environments: redis.environments, vault }),
     vault: { reseal: () => reseal(deps, OWNER) },
     mcp: mcpFace({ sessions, owner: OWNER, version: packageJson.version }, log),
@@ -178,6 +191,7 @@ async function start({ config, replica, log, stack, hidden }: Start): Promise<vo
     server,
     [
       linkRoute({ agents, replica, log, helloMs: 10_000 }),
+      warmRoute({ warm, log, helloMs: 10_000 }),
       ...terminalRoutes({ ...http, advertiseUrl: () => terminalUrl, dialMs: 20_000 }),
     ],
     { ...http, pingMs: 15_000 },
@@ -190,6 +204,7 @@ async function start({ config, replica, log, stack, hidden }: Start): Promise<vo
   });
 
   await loops.start();
+  await warmLoop.start();
   refusing = null;
   tellClients(dataDir, { url, token }, config.redis_url === null, stack);
   const ready = { url, pid: process.pid, data_dir: dataDir, redis: withoutPassword(redisUrl), store: store.name };

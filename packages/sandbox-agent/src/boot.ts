@@ -18,6 +18,7 @@ import { isCode, readJson, replaceFile } from "./durable.ts";
 import { run } from "./process.ts";
 import type { Environment } from "./sandbox-env.ts";
 import { runSetup } from "./setup.ts";
+import { hasWarmWorkspace, madeOf, takeWarmWorkspace } from "./warm/workspace.ts";
 
 export interface BootDeps extends RestoreDeps {
   readonly boot: BootSpec;
@@ -55,10 +56,11 @@ export async function prepareWorkspace(deps: BootDeps): Promise<Booted> {
     return { restored: restoredEvent({ source: "adopted", verified: true, begun }), parent: null };
   }
   // What lies there is either of this start's own making, or somebody's work, which is never removed.
-  const missing = progress?.missing ?? setAside(deps);
+  const isWarm = progress === null && hasWarmWorkspace(deps.state, boot);
+  const missing = progress?.missing ?? (isWarm ? [] : setAside(deps));
   saveProgress(deps, { sandbox: boot.sandbox, stage: "cloning", missing });
   replaceFile(startingMark(boot), boot.sandbox);
-  return await cloneAndRestore(deps, missing, begun);
+  return await cloneAndRestore(deps, missing, begun, isWarm);
 }
 
 /** From here on a restarted daemon takes the workspace as it is. */
@@ -67,12 +69,17 @@ export function markReady(deps: Pick<BootDeps, "state" | "boot">): void {
   saveProgress(deps, { sandbox: deps.boot.sandbox, stage: "ready", missing: [] });
 }
 
-async function cloneAndRestore(deps: BootDeps, missing: readonly string[], begun: number): Promise<Booted> {
+async function cloneAndRestore(
+  deps: BootDeps,
+  missing: readonly string[],
+  begun: number,
+  isWarm: boolean,
+): Promise<Booted> {
   const { candidates } = deps.boot;
   const seconds: Record<string, number> = {};
   const bad: Bad[] = [];
   let next = candidates.length === 0 ? null : fetch(deps, candidates[0]!);
-  const warnings = await freshClone(deps, seconds);
+  const warnings = isWarm && (await warmClone(deps, seconds)) ? [] : await freshClone(deps, seconds);
   if (!next) {
     return {
       restored: restoredEvent({ source: "fresh", verified: true, begun, missing: [...missing], warnings, seconds }),
@@ -125,6 +132,27 @@ function fetch(deps: BootDeps, candidate: BootSpec["candidates"][number]): Promi
       throw error;
     },
   );
+}
+
+/** The clone that was made ahead; false: it cannot be used, and another is made in its place. */
+async function warmClone(deps: BootDeps, seconds: Record<string, number>): Promise<boolean> {
+  const { boot, env, redact, signal, state } = deps;
+  const since = performance.now();
+  deps.onPhase("cloning", "a warm clone, brought up to date");
+  try {
+    const setup = (): void => {
+      deps.linkSecrets();
+      deps.onPhase("setup", "again, since the base branch has moved");
+    };
+    await takeWarmWorkspace({ made: madeOf(boot), branch: boot.branch, env, redact, signal, state }, setup);
+  } catch (error) {
+    signal.throwIfAborted();
+    deps.log.warn(`the warm clone is not used: ${error instanceof Error ? error.message : String(error)}`);
+    return false;
+  }
+  deps.linkSecrets();
+  seconds["warm"] = (performance.now() - since) / 1000;
+  return true;
 }
 
 async function freshClone(deps: BootDeps, seconds: Record<string, number>): Promise<string[]> {

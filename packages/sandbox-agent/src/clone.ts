@@ -12,7 +12,8 @@ export interface CloneInput {
   readonly repo: string | null;
   /** None: the remote's default branch. */
   readonly baseBranch: string | null;
-  readonly branch: string;
+  /** None: the base stays checked out, for a session that comes later. */
+  readonly branch: string | null;
   /** Must not exist. */
   readonly cwd: string;
   readonly env: Environment;
@@ -29,11 +30,15 @@ export interface CloneInput {
 export async function cloneWorkspace(input: CloneInput): Promise<string[]> {
   await mkdir(dirname(input.cwd), { recursive: true });
   if (input.repo === null) {
-    await must(input, ["init", "--quiet", `--initial-branch=${input.branch}`, "--", input.cwd], dirname(input.cwd));
+    await must(
+      input,
+      ["init", "--quiet", `--initial-branch=${input.branch ?? "main"}`, "--", input.cwd],
+      dirname(input.cwd),
+    );
     return [];
   }
   const warnings = await clone(input, input.repo);
-  await checkOutBranch(input);
+  if (input.branch !== null) await checkOutBranch({ ...input, branch: input.branch });
   return warnings;
 }
 
@@ -60,7 +65,8 @@ const cloneArguments = (repo: string, cwd: string, more: readonly string[]): str
   cwd,
 ];
 
-async function checkOutBranch(input: CloneInput): Promise<void> {
+/** The session's branch, at what is checked out; its base stays where the clone has put it. */
+export async function checkOutBranch(input: GitPlace & { readonly branch: string }): Promise<void> {
   const unborn = (await git(input, ["rev-parse", "--verify", "--quiet", "HEAD"], input.cwd)).code !== 0;
   if (unborn) await must(input, ["symbolic-ref", "HEAD", `refs/heads/${input.branch}`], input.cwd);
   // `-B`: the clone has just made a branch of its own that may have the same name.
@@ -81,12 +87,16 @@ async function branchNotFound(input: CloneInput, repo: string, branch: string): 
   return new HangarError("branch_not_found", `The base branch ${branch} is not at ${input.redact(repo)}: ${there}`);
 }
 
-async function must(input: CloneInput, args: readonly string[], cwd: string): Promise<void> {
+/** Where git runs, and how its words are shown. */
+export type GitPlace = Pick<CloneInput, "repo" | "cwd" | "env" | "redact" | "signal">;
+
+/** Throws `clone_failed` with git's own words, or `disk_full`. */
+export async function must(input: GitPlace, args: readonly string[], cwd: string): Promise<void> {
   const ran = await git(input, args, cwd);
   if (ran.code !== 0) throw cloneFailed(input, input.repo ?? input.cwd, ran.stderr.toString("utf8"));
 }
 
-function cloneFailed(input: CloneInput, repo: string, stderr: string): HangarError {
+function cloneFailed(input: GitPlace, repo: string, stderr: string): HangarError {
   if (/No space left on device/i.test(stderr)) {
     return new HangarError("disk_full", "The disk of the sandbox is full: the repository does not fit");
   }
@@ -101,7 +111,7 @@ function gitsWords(stderr: string): string {
   return words.join("; ").slice(0, 1000) || "git said nothing";
 }
 
-async function git(input: CloneInput, args: readonly string[], cwd: string): Promise<Ran> {
+export async function git(input: GitPlace, args: readonly string[], cwd: string): Promise<Ran> {
   const env = {
     ...input.env,
     LC_ALL: "C",

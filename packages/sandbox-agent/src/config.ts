@@ -1,12 +1,15 @@
 /** What a driver starts the daemon with, and the only place that reads the daemon's environment. */
 import { basename, isAbsolute } from "node:path";
-import { AGENT_ENV, AGENT_MALLOC, HangarError, SandboxId } from "@hangar/shared";
+import { AGENT_ENV, AGENT_MALLOC, HangarError, SandboxId, WarmId } from "@hangar/shared";
 
 export interface Config {
   /** Base URLs of coordinator replicas, `http://host:port`, without a slash at the end. At least one. */
   readonly urls: readonly string[];
   readonly token: string;
+  /** Of a sandbox that waits for a session: its warm id, until it is claimed. */
   readonly sandbox: string;
+  /** What marks its processes: for one that waited its warm id, since they run on. */
+  readonly mark: string;
   /** The folder that holds the repo's folder. */
   readonly workspace: string;
   /** The daemon's own folder. */
@@ -26,12 +29,14 @@ export const SANDBOX_MARK = "HANGAR_SANDBOX";
 export function readConfig(env: NodeJS.ProcessEnv): Config {
   const urls = required(env, AGENT_ENV.url).trim().split(/\s+/).map(httpUrl);
   const sandbox = required(env, AGENT_ENV.sandbox);
-  if (!SandboxId.safeParse(sandbox).success) throw invalid(`${AGENT_ENV.sandbox} is no sandbox id: ${sandbox}`);
+  if (!SandboxId.or(WarmId).safeParse(sandbox).success)
+    throw invalid(`${AGENT_ENV.sandbox} is no sandbox id: ${sandbox}`);
   const home = absolute(env, "HOME");
   return {
     urls,
     token: required(env, AGENT_ENV.token),
     sandbox,
+    mark: sandbox,
     workspace: absolute(env, AGENT_ENV.workspace),
     state: absolute(env, AGENT_ENV.state),
     home,
@@ -40,6 +45,9 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
     shell: env["SHELL"] ?? "/bin/sh",
   };
 }
+
+/** Whether it waits for a session. */
+export const isWaiting = ({ sandbox }: Config): boolean => WarmId.safeParse(sandbox).success;
 
 /** A third of the time to end, and at most 10 s of it, are for stopping what runs and for ending. */
 function lastMs(given: string | undefined): number {

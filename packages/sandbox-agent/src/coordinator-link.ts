@@ -240,7 +240,7 @@ function parse(data: RawData): ToAgent | null {
   }
 }
 
-function textOf(data: RawData): string {
+export function textOf(data: RawData): string {
   if (Array.isArray(data)) return Buffer.concat(data).toString("utf8");
   return (Buffer.isBuffer(data) ? data : Buffer.from(data)).toString("utf8");
 }

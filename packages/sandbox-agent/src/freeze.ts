@@ -13,7 +13,8 @@ import type { Terminals } from "./terminal/terminals.ts";
 import type { Turns } from "./turns.ts";
 
 export interface FreezerOptions {
-  readonly sandbox: string;
+  /** Of its processes. */
+  readonly mark: string;
   readonly state: string;
   readonly turns: Turns;
   readonly terminals: Terminals;
@@ -97,13 +98,13 @@ export class Freezer {
 
   /** Refuses new work and ends everything that runs, daemons of the user's included. */
   async still(): Promise<void> {
-    const { sandbox, turns, terminals, log } = this.#options;
+    const { mark, turns, terminals, log } = this.#options;
     this.#frozen = true;
     this.#options.onChange();
     this.#work.abort();
     await turns.interrupt();
     await terminals.closeAll();
-    const stubborn = await endLeftovers(sandbox);
+    const stubborn = await endLeftovers(mark);
     if (stubborn.length > 0) log.warn(`processes that do not end: ${stubborn.join(", ")}`);
   }
 

@@ -12,7 +12,7 @@ import { markReady, prepareWorkspace } from "./boot.ts";
 import { PATIENCE_MS } from "./checkpointer.ts";
 import { Commands } from "./commands.ts";
 import type { Sandbox } from "./commands.ts";
-import { readConfig } from "./config.ts";
+import { isWaiting, readConfig } from "./config.ts";
 import type { Config } from "./config.ts";
 import { Conversation } from "./conversation-state.ts";
 import { coordinatorHttp } from "./coordinator-http.ts";
@@ -31,6 +31,7 @@ import { prepareEnvironment } from "./sandbox-env.ts";
 import { linkSecretFiles, writeSecretFiles } from "./secret-files.ts";
 import { Spool } from "./spool.ts";
 import { tmuxFolder } from "./terminal/tmux.ts";
+import { waitForSession } from "./warm/wait.ts";
 
 /** Resolves with the exit code once the sandbox has ended. The caller exits with it. */
 export async function run(_argv: readonly string[]): Promise<number> {
@@ -38,8 +39,8 @@ export async function run(_argv: readonly string[]): Promise<number> {
   // Where these are fresh volumes, their mount points belong to root.
   for (const folder of [config.state, config.home]) mkdirSync(folder, { recursive: true, mode: 0o700 });
   writePid(config.state);
-  const daemon = new Daemon(config);
-  const { log } = daemon;
+  const stop = new AbortController();
+  let log = newLog(config.sandbox, redactor([config.token]));
   let told = false;
   for (const signal of ["SIGTERM", "SIGINT"] as const) {
     process.on(signal, () => {
@@ -48,11 +49,17 @@ export async function run(_argv: readonly string[]): Promise<number> {
       if (told) return;
       told = true;
       log.info(`${signal}: ending`);
-      daemon.terminate();
+      stop.abort();
     });
   }
   process.on("SIGHUP", () => undefined);
   process.on("unhandledRejection", (error) => log.error(`a promise was left alone: ${String(error)}`));
+  const own = isWaiting(config) ? await waitForSession(config, stop.signal) : config;
+  if (own === null) return 0;
+  const daemon = new Daemon(own);
+  ({ log } = daemon);
+  if (stop.signal.aborted) daemon.terminate();
+  stop.signal.addEventListener("abort", () => daemon.terminate());
   return await daemon.run();
 }
 
@@ -281,7 +288,7 @@ class Daemon {
     this.#sandbox?.checkpointer.interrupt();
     void this.#sandbox?.turns.interrupt();
     await this.#sandbox?.terminals.closeAll();
-    await endLeftovers(this.#config.sandbox);
+    await endLeftovers(this.#config.mark);
     this.#exit.resolve(0);
   }
 

@@ -16,7 +16,7 @@ export type Environment = Readonly<Record<string, string>>;
 
 export interface EnvironmentInput {
   readonly config: Config;
-  readonly boot: BootSpec;
+  readonly boot: Pick<BootSpec, "session" | "cwd" | "variables" | "secrets" | "git_credentials">;
   readonly harness: Harness;
   /** The program and arguments that start this agent, for git's credential helper. */
   readonly agent: readonly string[];
@@ -38,7 +38,7 @@ function sandboxEnvironment({ config, boot, harness, tmuxFolder }: EnvironmentIn
   const given = { ...config.base, ...boot.variables, ...boot.secrets };
   const fixed = {
     HOME: config.home,
-    [SANDBOX_MARK]: config.sandbox,
+    [SANDBOX_MARK]: config.mark,
     HANGAR_SESSION: boot.session,
     TMUX_TMPDIR: tmuxFolder,
     // A prompt for a password has nobody to answer it; terminals lift this.

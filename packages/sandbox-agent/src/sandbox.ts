@@ -93,7 +93,7 @@ export function makeSandbox(input: SandboxInput): Sandbox & { readonly workspace
     turnRunning: () => turns.active,
   });
   const freezer = new Freezer({
-    sandbox: config.sandbox,
+    mark: config.mark,
     state: config.state,
     turns,
     terminals,

@@ -2,6 +2,7 @@
 import { z } from "zod";
 import { Slug } from "./ids.ts";
 import { KubernetesPod } from "./kubernetes.ts";
+import { WarmHours } from "./warm-hours.ts";
 
 export const HarnessName = z
   .string()
@@ -101,6 +102,10 @@ export const Environment = z.strictObject({
   ttl_minutes: z.number().min(0).max(525_600).default(1440),
   /** Ignored files that travel all the same, as git pathspecs relative to the repo. */
   keep_ignored: z.array(relativePath).max(200).default([]),
+  /** How many sandboxes wait for sessions, cloned and set up without any secret; 0: none. */
+  warm_pool: z.number().int().min(0).max(100).default(0),
+  /** When they wait, such as `Mon-Fri 08:00-20:00 America/New_York`, several after semicolons or as a list; none: always. */
+  warm_pool_hours: WarmHours.nullable().default(null),
   /** For the `kubernetes` driver; none: its defaults. Other drivers have no use for it. */
   kubernetes: KubernetesPod.nullable().default(null),
 });

@@ -5,6 +5,8 @@ import { z } from "zod";
 export const SessionId = z.string().regex(/^ses-[0-9a-f]{8}$/);
 /** `sbx-` + 8 hex of the session + `-g` + generation: the same start always names the same sandbox, so a retry cannot make two. */
 export const SandboxId = z.string().regex(/^sbx-[0-9a-f]{8}-g[0-9]{1,9}$/);
+/** `wrm-` + 8 hex: a sandbox that no session has yet. */
+export const WarmId = z.string().regex(/^wrm-[0-9a-f]{8}$/);
 /** `ckp-` + 11 hex of milliseconds since 1970 + 6 random hex: sorts by time. */
 export const CheckpointId = z.string().regex(/^ckp-[0-9a-f]{17}$/);
 /** `trn-` + 12 hex. */
@@ -24,6 +26,7 @@ const hex = (bytes: number): string =>
   Array.from(crypto.getRandomValues(new Uint8Array(bytes)), (b) => b.toString(16).padStart(2, "0")).join("");
 
 export const newSessionId = (): string => `ses-${hex(4)}`;
+export const newWarmId = (): string => `wrm-${hex(4)}`;
 export const newTurnId = (): string => `trn-${hex(6)}`;
 export const newCommandId = (): string => `cmd-${hex(8)}`;
 /** A fresh nonce for one start of a sandbox: 32 hex. */

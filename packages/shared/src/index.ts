@@ -10,3 +10,5 @@ export * from "./redact.ts";
 export * from "./redact-event.ts";
 export * from "./session.ts";
 export * from "./transfer.ts";
+export * from "./warm.ts";
+export * from "./warm-hours.ts";

@@ -1,6 +1,6 @@
 /** `hangar env …`: environments, from YAML or JSON files. */
 import { readFileSync } from "node:fs";
-import { Environment, EnvironmentRecord, HangarError } from "@hangar/shared";
+import { Environment, EnvironmentRecord, HangarError, WarmPoolStatus } from "@hangar/shared";
 import { type Document, isNode, LineCounter, parseAllDocuments, stringify } from "yaml";
 import { z } from "zod";
 import { NOTHING } from "../client.ts";
@@ -33,6 +33,18 @@ export async function showEnvironment(context: Context, name: string, options: {
   if (options.json) return context.ui.json(record);
   const { created_at: _created, updated_at: _updated, sessions: _sessions, ...environment } = record;
   context.ui.write(stringify(environment));
+  if (environment.warm_pool > 0) {
+    const path = `/api/environments/${encodeURIComponent(name)}/warm`;
+    context.ui.write(describePool(await context.client().call("GET", path, WarmPoolStatus)));
+  }
+}
+
+/** A comment, so that the file stays one that can be applied. */
+function describePool({ wanted, ready, starting, changes_at, problem }: WarmPoolStatus): string {
+  const until = changes_at === null ? "" : `, until ${changes_at}`;
+  const now = wanted === 0 ? "none are kept now" : `${ready} of ${wanted} ready, ${starting} starting`;
+  const lines = [`Warm sandboxes: ${now}${until}`, ...(problem === null ? [] : problem.split("\n"))];
+  return lines.map((line) => `# ${line}\n`).join("");
 }
 
 export async function applyEnvironments(context: Context, options: { file: string; json?: boolean }): Promise<void> {

@@ -53,6 +53,24 @@ export interface SandboxStatus {
 
 export const NO_RESTARTS: SandboxStatus["restarts"] = { count: 0, why: "" };
 
+/** A sandbox without a session. Its id is drawn, and on record before it is made. */
+export interface WarmSpec extends Pick<SandboxSpec, "id" | "repoFolder" | "remote" | "env" | "kubernetes"> {}
+
+export type WarmStatus = Pick<SandboxStatus, "id" | "state" | "detail" | "start" | "restarts">;
+
+/** Sandboxes that wait for sessions. Every call may be repeated, by any replica. */
+export interface WarmDriver {
+  create(spec: WarmSpec): Promise<void>;
+  /** Those that no session has. */
+  list(): Promise<WarmStatus[]>;
+  /** Null also once a session has it. */
+  status(id: string): Promise<WarmStatus | null>;
+  /** Makes it the session's sandbox, by its id from then on. False: it is not there, or not sound, and nothing was done. */
+  claim(id: string, as: Pick<SandboxSpec, "id" | "session" | "generation">): Promise<boolean>;
+  /** Of one that is not there, or that a session has: no error, and nothing is done. */
+  destroy(id: string): Promise<void>;
+}
+
 export interface Driver {
   readonly name: string;
   /** One line for `status`: how sandboxes are kept apart, or a warning that they are not. */
@@ -71,7 +89,11 @@ export interface Driver {
   destroy(id: string): Promise<void>;
   /** Ends every process of it and leaves its folder (state `left`). Of one that is not there: no error. */
   stop(id: string): Promise<void>;
+  /** What a sandbox would be made of beside its environment, such as the image that is taken where none is named. */
+  madeOf(kubernetes: KubernetesPod | null): string;
   /** Calls back when a sandbox's processes ended by themselves, or its status changed else. A hint: `status` is the truth. */
   onChange(callback: (id: string) => void): void;
+  /** None: nothing can wait here. */
+  readonly warm: WarmDriver | null;
   close(): Promise<void>;
 }

@@ -19,7 +19,7 @@ import { chmod, readdir, rm } from "node:fs/promises";
 import { randomBytes } from "node:crypto";
 import { basename, dirname, join } from "node:path";
 import type { Readable } from "node:stream";
-import { HangarError, SandboxId, SessionId } from "@hangar/shared";
+import { HangarError, SandboxId, SessionId, WarmId } from "@hangar/shared";
 import { z } from "zod";
 import { identify, isAlive, ProcessIdentity } from "../embedded/process.ts";
 
@@ -39,7 +39,16 @@ export const Run = z.strictObject({
 });
 export type Run = z.infer<typeof Run>;
 
-export const isRunning = (run: Run): boolean => isAlive(run.main);
+/** `warm.json`: of a folder that waits for a session, in place of `run.json`. */
+const Warm = z.strictObject({
+  version: z.literal(1),
+  id: WarmId,
+  main: ProcessIdentity,
+  outer: ProcessIdentity.nullable(),
+});
+export type Warm = z.infer<typeof Warm>;
+
+export const isRunning = (run: Pick<Run, "main">): boolean => isAlive(run.main);
 
 /** None: the folder is no sandbox, or one that was never started. */
 export function readRun(folder: string): Run | null {
@@ -48,6 +57,20 @@ export function readRun(folder: string): Run | null {
   } catch {
     return null;
   }
+}
+
+/** None: it does not wait, or has been claimed. */
+export function readWarm(folder: string): Warm | null {
+  if (existsSync(join(folder, "run.json"))) return null;
+  try {
+    return Warm.parse(JSON.parse(readFileSync(join(folder, "warm.json"), "utf8")));
+  } catch {
+    return null;
+  }
+}
+
+export function writeWarm(folder: string, warm: Warm): void {
+  writeFileSync(join(folder, "warm.json"), JSON.stringify(warm), { mode: 0o600 });
 }
 
 export function writeRun(folder: string, run: Run): void {

@@ -13,7 +13,7 @@ import { lockWithin } from "../embedded/lock.ts";
 import { gone, signal } from "../embedded/process.ts";
 import { findProgram, howToInstall } from "../embedded/redis-server.ts";
 import { NO_RESTARTS } from "./driver.ts";
-import type { Driver, SandboxSpec, SandboxStatus } from "./driver.ts";
+import type { Driver, SandboxSpec, SandboxStatus, WarmSpec } from "./driver.ts";
 import {
   bubblewrapArguments,
   hiddenRoots,
@@ -34,6 +34,7 @@ import {
 import { warmCode } from "./local-code.ts";
 import { gitIdentity } from "./local-git.ts";
 import { endPlain, MARK } from "./local-plain.ts";
+import { localWarm } from "./local-warm.ts";
 import {
   boundLog,
   isRunning,
@@ -46,6 +47,7 @@ import {
   start,
   type Started,
   writeRun,
+  writeWarm,
 } from "./local-sandbox.ts";
 
 export interface LocalDriverOptions {
@@ -108,6 +110,11 @@ export async function createLocalDriver(given: LocalDriverOptions): Promise<Driv
         if (found) await end(found);
       }),
     onChange: (callback) => void callbacks.push(callback),
+    madeOf: () => "",
+    warm:
+      binary === null
+        ? null
+        : localWarm({ sandboxes, withSession, start: startWarm, remove, adopt: (run) => void own.set(run.id, null) }),
     close: async () => {
       clearInterval(poll);
       code.stop();
@@ -146,10 +153,28 @@ export async function createLocalDriver(given: LocalDriverOptions): Promise<Driv
     return { adopted: adopted !== null };
   }
 
-  async function tellExit(id: string, folder: string, { main, ended }: Started): Promise<void> {
+  /** In a folder by its own id, whose paths inside are those of every sandbox. */
+  async function startWarm(spec: WarmSpec, folder: string): Promise<void> {
+    await prepareFolder(folder);
+    if (identity !== null) writeFileSync(join(folder, "home/.gitconfig"), identity, { mode: 0o600 });
+    const started = await start(folder, command(spec, folder));
+    try {
+      writeWarm(folder, { version: 1, id: spec.id, main: started.main, outer: started.outer });
+    } catch (error) {
+      started.abort();
+      throw error;
+    }
+    own.set(spec.id, null);
+    void tellExit(spec.id, folder, started);
+    started.go();
+  }
+
+  async function tellExit(made: string, folder: string, { main, ended }: Started): Promise<void> {
     const how = await ended;
     // bubblewrap reports its command's end a moment before the namespace is gone.
     await gone(main, 10_000);
+    // One that waited is a session's by now.
+    const id = readRun(folder)?.id ?? made;
     if (!own.has(id)) return;
     own.set(id, how === "exit 0" ? how : `${how}: ${lastLine(folder)}`);
     for (const callback of callbacks) callback(id);
@@ -185,7 +210,7 @@ export async function createLocalDriver(given: LocalDriverOptions): Promise<Driv
     else if (existsSync(folder)) remove(folder);
   }
 
-  function command(spec: SandboxSpec, folder: string): Parameters<typeof start>[1] {
+  function command(spec: Pick<SandboxSpec, "id" | "remote" | "env">, folder: string): Parameters<typeof start>[1] {
     const argv = [process.execPath, ...AGENT_NODE_FLAGS, agent, "run"];
     const offered = isSshRemote(spec.remote) ? (options.env["SSH_AUTH_SOCK"] ?? null) : null;
     const sshAgent = offered !== null && existsSync(offered) ? offered : null;

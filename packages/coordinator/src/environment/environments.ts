@@ -1,5 +1,5 @@
 /** Environments by name: what users apply, list and remove. */
-import { Environment, type EnvironmentRecord, HangarError } from "@hangar/shared";
+import { Environment, type EnvironmentRecord, HangarError, type WarmPoolStatus } from "@hangar/shared";
 import type { EnvironmentRepository } from "../session/ports.ts";
 
 export interface Environments {
@@ -8,6 +8,8 @@ export interface Environments {
   get(owner: string, name: string): Promise<EnvironmentRecord>;
   /** Makes or replaces it. `document` is as a person wrote it; a ZodError names the field that is wrong. */
   put(owner: string, name: string, document: unknown): Promise<EnvironmentRecord>;
+  /** How its warm pool is. `environment_not_found`. */
+  pool(owner: string, name: string): Promise<WarmPoolStatus>;
   /** `environment_not_found`, `environment_in_use`. */
   remove(owner: string, name: string): Promise<void>;
 }
@@ -15,19 +17,32 @@ export interface Environments {
 export interface EnvironmentDeps {
   readonly repository: EnvironmentRepository;
   /** What an environment that does not say gets. */
+  /** Its warm pool is looked at: it was changed or removed. */
+  readonly changed: (owner: string, name: string) => Promise<void>;
+  readonly pool: (owner: string, environment: EnvironmentRecord) => Promise<WarmPoolStatus>;
   readonly defaults: { readonly idle_minutes: number; readonly ttl_minutes: number };
 }
 
 export const makeEnvironments = (deps: EnvironmentDeps): Environments => ({
   list: (owner) => deps.repository.list(owner),
-  async get(owner, name) {
-    const found = await deps.repository.get(owner, name);
-    if (found) return found;
-    throw new HangarError("environment_not_found", `There is no environment "${name}": see \`hangar env list\``);
+  get: (owner, name) => get(deps, owner, name),
+  async put(owner, name, document) {
+    const record = await deps.repository.put(owner, parse(deps, name, document));
+    await deps.changed(owner, name);
+    return record;
   },
-  put: async (owner, name, document) => deps.repository.put(owner, parse(deps, name, document)),
-  remove: (owner, name) => deps.repository.remove(owner, name),
+  pool: async (owner, name) => deps.pool(owner, await get(deps, owner, name)),
+  async remove(owner, name) {
+    await deps.repository.remove(owner, name);
+    await deps.changed(owner, name);
+  },
 });
+
+async function get(deps: EnvironmentDeps, owner: string, name: string): Promise<EnvironmentRecord> {
+  const found = await deps.repository.get(owner, name);
+  if (found) return found;
+  throw new HangarError("environment_not_found", `There is no environment "${name}": see \`hangar env list\``);
+}
 
 function parse(deps: EnvironmentDeps, name: string, document: unknown): Environment {
   if (typeof document !== "object" || document === null || Array.isArray(document)) {

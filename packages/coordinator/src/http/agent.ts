@@ -9,10 +9,12 @@ import {
   RenewUploads,
 } from "@hangar/shared";
 import type { AgentIdentity, AgentSide } from "../session/sessions.ts";
+import type { WarmSide } from "../warm/warm-side.ts";
+import { isWarmToken } from "../warm/warm-token.ts";
 import { bearer } from "./auth.ts";
 import { type Ctx, type Handler, param, readBody, type Routes } from "./routes.ts";
 
-export function agentRoutes(agents: AgentSide): Routes {
+export function agentRoutes(agents: AgentSide, warm: WarmSide): Routes {
   const asAgent =
     (handle: (agent: AgentIdentity, c: Ctx) => Promise<unknown>): Handler =>
     async (c) => {
@@ -34,7 +36,13 @@ export function agentRoutes(agents: AgentSide): Routes {
       POST: asAgent(async (agent, c) => agents.downloads(agent, await readBody(c, DownloadRequest))),
     },
     "/agent/git-credential": {
-      POST: asAgent(async (agent, c) => agents.gitCredential(agent, await readBody(c, GitCredentialRequest))),
+      // A sandbox that waits clones as well.
+      POST: async (c) => {
+        const token = bearer(c.req.header("authorization"));
+        const request = await readBody(c, GitCredentialRequest);
+        if (isWarmToken(token)) return c.json(await warm.gitCredential(await warm.authenticate(token), request));
+        return c.json(await agents.gitCredential(await agents.authenticate(token), request));
+      },
     },
   };
 }

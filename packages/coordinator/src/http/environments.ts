@@ -8,6 +8,9 @@ export const environmentRoutes = (environments: Environments): Routes => ({
   "/api/environments": {
     GET: async (c) => c.json({ environments: await environments.list(OWNER) }),
   },
+  "/api/environments/:name/warm": {
+    GET: async (c) => c.json(await environments.pool(OWNER, param(c, "name"))),
+  },
   "/api/environments/:name": {
     GET: async (c) => c.json(await environments.get(OWNER, param(c, "name"))),
     PUT: async (c) => c.json(await environments.put(OWNER, param(c, "name"), await readBody(c, z.unknown()))),

@@ -7,19 +7,23 @@ import type {
   EventLog,
   SecretRepository,
   SessionRepository,
+  WarmRepository,
 } from "../session/ports.ts";
 import { makeAgentCommands } from "./agent-commands.ts";
 import { connectClient } from "./client.ts";
-import { makeDueWork } from "./due-work.ts";
+import { makeDuePools, makeDueSessions } from "./due-work.ts";
 import { makeEnvironmentRepository, makeSecretRepository } from "./environment-repository.ts";
 import { makeEventLog } from "./event-log.ts";
 import { makeReplicas, type Replicas } from "./replicas.ts";
 import { makeSessionRepository } from "./session-repository.ts";
 import { makeWake } from "./wake.ts";
+import { makeWarmRepository } from "./warm-repository.ts";
 
 export interface RedisAdapters {
   readonly sessions: SessionRepository;
   readonly due: DueWork;
+  readonly pools: DueWork;
+  readonly warm: WarmRepository;
   readonly events: EventLog;
   readonly commands: AgentCommands;
   readonly environments: EnvironmentRepository;
@@ -44,7 +48,9 @@ export async function connectRedis(options: {
   const wake = makeWake(client);
   return {
     sessions: makeSessionRepository(client, options.clock, options.keepEvents ?? 10_000),
-    due: makeDueWork(client, wake),
+    due: makeDueSessions(client, wake),
+    pools: makeDuePools(client, wake),
+    warm: makeWarmRepository(client, wake),
     events: makeEventLog(client, wake),
     commands: makeAgentCommands(client, wake),
     environments: makeEnvironmentRepository(client, options.clock),

@@ -5,13 +5,15 @@ import type { Clock, EnvironmentRepository, SecretKey, SecretRepository } from "
 import type { RedisClient } from "./client.ts";
 import { environmentSessionsKey, environmentsKey, secretsKey } from "./keys.ts";
 
+const NO_WARM_POOL = { warm_pool: 0, warm_pool_hours: null };
 type Stored = Omit<EnvironmentRecord, "sessions">;
 
 export function makeEnvironmentRepository(client: RedisClient, clock: Clock): EnvironmentRepository {
   const counted = async (owner: string, text: string): Promise<EnvironmentRecord> => {
     const stored = JSON.parse(text) as Stored;
     const sessions = await client.call((redis) => redis.scard(environmentSessionsKey(owner, stored.name)));
-    return { ...stored, sessions };
+    // One that was stored before there were warm pools has none.
+    return { ...NO_WARM_POOL, ...stored, sessions };
   };
   const get = async (owner: string, name: string): Promise<EnvironmentRecord | null> => {
     const text = await client.call((redis) => redis.hget(environmentsKey(owner), name));

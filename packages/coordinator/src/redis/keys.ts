@@ -2,6 +2,10 @@
 const PREFIX = "hangar:";
 
 export const dueKey = `${PREFIX}due`;
+/** Warm pools to be looked at, `owner/environment`, by time. */
+export const poolsKey = `${PREFIX}pools`;
+export const warmKey = `${PREFIX}warm`;
+export const warmSeenKey = `${PREFIX}warm-seen`;
 export const allSessionsKey = `${PREFIX}sessions`;
 /** Set once Redis has been filled from the store: without it, its data is new or was deleted. */
 export const filledKey = `${PREFIX}filled`;

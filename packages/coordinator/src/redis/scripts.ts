@@ -10,5 +10,7 @@ export const SCRIPTS = {
   settleClaim: { lua: load("settle-claim"), numberOfKeys: 1 },
   pushCommand: { lua: load("push-command"), numberOfKeys: 2 },
   settleCommand: { lua: load("settle-command"), numberOfKeys: 3 },
+  claimWarm: { lua: load("claim-warm"), numberOfKeys: 2 },
+  changeWarm: { lua: load("change-warm"), numberOfKeys: 2 },
   removeEnvironment: { lua: load("remove-environment"), numberOfKeys: 3 },
 } as const;

@@ -17,6 +17,7 @@ import { startWaits } from "./start-waits.ts";
 import { goOnSuspending, startSuspend } from "./suspend.ts";
 import { dispatch, giveTurn, giveUpRefused, oneLine } from "./turn.ts";
 import { update } from "./update.ts";
+import { MADE_FOR_IT } from "../warm/claim.ts";
 
 /**
  * `reachableSince`: since when this replica has been there to hear daemons, ms since 1970; silence before that says nothing.
@@ -79,7 +80,8 @@ async function goOnStarting(deps: Deps, record: SessionRecord, reachableSince: n
     return (await deps.sessions.get(record.id)) ?? record;
   }
   const there = await statusIn(deps, record);
-  if (there === null && record.seen_at === 0 && !record.sandbox_made) {
+  const isClaimed = (record.warm ?? MADE_FOR_IT) !== MADE_FOR_IT;
+  if ((there === null || isClaimed) && record.seen_at === 0 && !record.sandbox_made) {
     await makeSandbox(deps, record.id);
     return (await deps.sessions.get(record.id)) ?? record;
   }
@@ -170,12 +172,20 @@ async function lostNow(deps: Deps, record: SessionRecord, reachableSince: number
     return lose(deps, record, `The sandbox ended by itself${detail}`);
   }
   if (there.restarts.count > (record.restarts ?? 0)) return restarted(deps, record, there.restarts);
-  if (record.seen_at === 0) return null;
+  if (record.seen_at === 0) return unanswered(deps, record);
   // Longer than the lease, after which the daemon itself has stopped its turn and kept what was there.
   const silent = deps.clock() - Math.max(record.seen_at, reachableSince);
   if (silent < deps.settings.lease_seconds * 3000) return null;
   await deps.driver.stop(record.sandbox_id);
   return lose(deps, record, `The sandbox was not heard of for ${Math.round(silent / 1000)} s`);
+}
+
+/** A warm sandbox was there when it was claimed: where it does not take the session soon, another start is tried. */
+async function unanswered(deps: Deps, record: SessionRecord): Promise<SessionRecord | null> {
+  if ((record.warm ?? MADE_FOR_IT) === MADE_FOR_IT || record.sandbox_id === null) return null;
+  if (deps.clock() - record.state_since < deps.settings.lease_seconds * 1000) return null;
+  await deps.driver.stop(record.sandbox_id);
+  return lose(deps, record, "The warm sandbox did not take the session");
 }
 
 /** Its daemon takes a last checkpoint of what is there; whatever waits, waits for the next sandbox. */

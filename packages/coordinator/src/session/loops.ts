@@ -1,6 +1,6 @@
 /** Does what is due, at this replica: claims sessions, looks at them, waits for the next. */
 import { setTimeout as sleep } from "node:timers/promises";
-import { HangarError } from "@hangar/shared";
+import { HangarError, SandboxId } from "@hangar/shared";
 import type { SandboxStatus } from "../driver/driver.ts";
 import { isLive } from "./machine.ts";
 import { look } from "./look.ts";
@@ -92,6 +92,7 @@ export function makeLoops(deps: Deps): Loops {
   };
 
   deps.driver.onChange((sandbox) => {
+    if (!SandboxId.safeParse(sandbox).success) return;
     deps.due.nudge(sessionOf(sandbox), deps.clock()).catch(() => undefined);
   });
 

@@ -76,6 +76,7 @@ export function start(record: SessionRecord, now: number, nonce: string, more: C
       freeze_not_before: 0,
       adopting: null,
       sandbox_made: false,
+      warm: null,
       refused_turn: null,
       restarts: 0,
       sandbox_started_at: iso(now),

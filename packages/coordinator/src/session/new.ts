@@ -167,6 +167,7 @@ export const EMPTY_RECORD = {
   used_at: 0,
   activity: null,
   sandbox_made: false,
+  warm: null,
   restarts: 0,
   freeze: null,
   freeze_failures: 0,

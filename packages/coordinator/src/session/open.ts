@@ -1,6 +1,7 @@
 /** Opens a session: decides that it starts, and, as due work, gets its sandbox made. */
 import { AGENT_ENV, HangarError, isErrorCode, newNonce, repoFolder } from "@hangar/shared";
-import type { OpenSession } from "@hangar/shared";
+import type { EnvironmentRecord, OpenSession } from "@hangar/shared";
+import { takeWarm } from "../warm/claim.ts";
 import { agentToken } from "./agent-token.ts";
 import { isLive, iso, start } from "./machine.ts";
 import type { Deps } from "./ports.ts";
@@ -64,20 +65,8 @@ export async function makeSandbox(deps: Deps, id: string): Promise<void> {
   if (record === null || record.sandbox_id === null) return;
   try {
     const environment = await deps.environments.get(record.owner, record.environment);
-    await deps.driver.create({
-      id: record.sandbox_id,
-      session: record.id,
-      generation: record.generation,
-      repoFolder: repoFolder(record.repo),
-      remote: record.repo,
-      env: {
-        [AGENT_ENV.url]: deps.settings.agent_urls.join(" "),
-        [AGENT_ENV.token]: agentToken(deps.vault, record),
-        [AGENT_ENV.sandbox]: record.sandbox_id,
-      },
-      adopt: record.adopting,
-      kubernetes: environment?.kubernetes ?? null,
-    });
+    const how = await takeWarm(deps, record, environment);
+    if (how === "make") await create(deps, record, record.sandbox_id, environment);
     await deps.sessions.change(
       record.id,
       { from: ["STARTING"], generation: record.generation, nonce: record.nonce },
@@ -93,6 +82,28 @@ export async function makeSandbox(deps: Deps, id: string): Promise<void> {
     if (error instanceof HangarError && error.retryable) return await startWaits(deps, record, line);
     await failStart(deps, record, isErrorCode(code) ? code : "internal", line);
   }
+}
+
+async function create(
+  deps: Deps,
+  record: SessionRecord,
+  id: string,
+  environment: EnvironmentRecord | null,
+): Promise<void> {
+  await deps.driver.create({
+    id,
+    session: record.id,
+    generation: record.generation,
+    repoFolder: repoFolder(record.repo),
+    remote: record.repo,
+    env: {
+      [AGENT_ENV.url]: deps.settings.agent_urls.join(" "),
+      [AGENT_ENV.token]: agentToken(deps.vault, record),
+      [AGENT_ENV.sandbox]: id,
+    },
+    adopt: record.adopting,
+    kubernetes: environment?.kubernetes ?? null,
+  });
 }
 
 /** The session may have been removed, or its start given up, while the sandbox was made: nobody would ever see to it. */

@@ -13,6 +13,7 @@ import type {
   SecretInfo,
   SessionEvent,
   SessionState,
+  WarmState,
 } from "@hangar/shared";
 import type { Driver } from "../driver/driver.ts";
 import type { Store } from "../store/store.ts";
@@ -55,6 +56,8 @@ export interface Settings {
   readonly use_keeps_awake_seconds?: number;
   /** How long a signed URL holds; default 60. */
   readonly signed_url_minutes?: number;
+  /** How often a warm sandbox fetches what is new at its remote; default 180. */
+  readonly warm_fetch_seconds?: number;
   /** A suspended session's checkpoints are dropped after this long; 0, the default: never. */
   readonly session_retention_days?: number;
   /** How long a claim on due work holds before another replica takes over; default 30. */
@@ -136,9 +139,9 @@ export interface SessionRepository {
   setFilled(): Promise<void>;
 }
 
-/** Sessions to be looked at, by time. A claim hides one from other replicas until it ends or is settled. */
+/** What is to be looked at, sessions say, by time. A claim hides one from other replicas until it ends or is settled. */
 export interface DueWork {
-  /** Up to `limit` sessions that are due, hidden from others until `until`. */
+  /** Up to `limit` that are due, hidden from others until `until`. */
   claim(now: number, until: number, limit: number): Promise<string[]>;
   /** The claim's work is done: next time at `next`, or `null` for none. Does nothing when something asked for a look since. */
   settle(session: string, claimedUntil: number, next: number | null): Promise<void>;
@@ -192,6 +195,49 @@ export interface EnvironmentRepository {
   remove(owner: string, name: string): Promise<void>;
 }
 
+/** A sandbox that waits for a session; after its claim, until that session's start has heard of it. */
+export interface WarmRecord {
+  readonly id: string;
+  /** Raised by every change. */
+  readonly rev: number;
+  readonly owner: string;
+  readonly environment: string;
+  /** Of all that it is made of: where the environment's is another one by now, it is to be replaced. */
+  readonly fingerprint: string;
+  readonly state: WarmState;
+  /** What it does or waits for, or why it failed. */
+  readonly detail: string | null;
+  /** ms since 1970. */
+  readonly created_at: number;
+  readonly changed_at: number;
+  /** A failed one stays on record until another is tried then, ms since 1970. */
+  readonly retry_at: number;
+  readonly claimed_by: string | null;
+  /** The driver has made it that sandbox: its daemon may be told. */
+  readonly handed: boolean;
+}
+
+export interface WarmRepository {
+  add(record: WarmRecord): Promise<void>;
+  get(id: string): Promise<WarmRecord | null>;
+  /** Of every environment. `seen_at`: when its daemon was heard last, ms since 1970; 0: never. */
+  list(): Promise<(WarmRecord & { readonly seen_at: number })[]>;
+  /** Changes it, or with `null` removes it. False: something else changed it since it was read. */
+  change(record: WarmRecord, set: Partial<WarmRecord> | null): Promise<boolean>;
+  /** A ready one for that sandbox of a session, and for no other: in one step. Repeated for a sandbox, the same one. */
+  claim(of: {
+    owner: string;
+    environment: string;
+    fingerprint: string;
+    sandbox: string;
+    /** Its daemon is there: heard of since then, ms since 1970. */
+    heardSince: number;
+  }): Promise<WarmRecord | null>;
+  heard(id: string, at: number): Promise<void>;
+  /** Wakes when it is changed. */
+  watch(id: string): Promise<{ changed(ms: number, signal: AbortSignal): Promise<void>; close(): void }>;
+}
+
 /** Values are sealed by the vault before they come here. */
 export interface SecretRepository {
   put(owner: string, key: SecretKey, secret: StoredSecret): Promise<SecretInfo>;
@@ -223,6 +269,9 @@ export interface HostCredentials {
 export interface Deps {
   readonly sessions: SessionRepository;
   readonly due: DueWork;
+  /** Warm pools to be looked at, `owner/environment`. */
+  readonly pools: DueWork;
+  readonly warm: WarmRepository;
   readonly events: EventLog;
   readonly commands: AgentCommands;
   readonly environments: EnvironmentRepository;

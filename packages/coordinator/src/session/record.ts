@@ -32,6 +32,8 @@ export interface SessionRecord extends Omit<Session, "turns" | "checkpoints" | "
   readonly freeze_not_before: number;
   /** The driver has made the present sandbox once: where it is gone it is lost, and not made again. */
   readonly sandbox_made: boolean;
+  /** The warm sandbox that its present one was; `none`: it is made for this start. Null: that is not decided yet. */
+  readonly warm: string | null;
   /** How often its processes were started again in place, as far as that was told. */
   readonly restarts: number;
   /** Starts in a row that ended before `ready`, and when Hangar may try the next by itself. */

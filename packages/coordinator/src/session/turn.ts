@@ -134,7 +134,9 @@ export function settled(
     dueBy: now,
   };
   if (record.state !== "ACTIVE") return { guard: {}, change: more };
-  const status = outcome.error === null ? null : `The turn's checkpoint failed: ${oneLine(outcome.error)}`;
+  // What ended it, a restart in place say, is still worth reading.
+  const said = state === "interrupted" ? record.status : null;
+  const status = outcome.error === null ? said : `The turn's checkpoint failed: ${oneLine(outcome.error)}`;
   return move(record, "IDLE", now, status, more);
 }
 

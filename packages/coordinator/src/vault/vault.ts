@@ -27,9 +27,9 @@ export interface Vault {
   /** A fresh age identity pair for a session. */
   newIdentity(): Promise<{ identity: string; recipient: string }>;
   /** HMAC-SHA256 with a key derived from the present identity for that purpose; hex. */
-  mac(purpose: "marker" | "agent-token" | "url", data: string): string;
+  mac(purpose: "marker" | "agent-token" | "warm-token" | "url", data: string): string;
   /** Constant-time check of a `mac` by the present identity or an older one. */
-  verify(purpose: "marker" | "agent-token" | "url", data: string, mac: string): boolean;
+  verify(purpose: "marker" | "agent-token" | "warm-token" | "url", data: string, mac: string): boolean;
   /** Whether the present identity made it. Of MACs that `verify` took. */
   isCurrent(purpose: "marker", data: string, mac: string): boolean;
 }

@@ -40,6 +40,8 @@ import { makeAgentSide, makeLoops, makeSessions } from "../../src/session/sessio
 import { volumeRoutes } from "../../src/store/volume-http.ts";
 import { openVolumeStore } from "../../src/store/volume.ts";
 import { openVault } from "../../src/vault/file-vault.ts";
+import { poolStatus } from "../../src/warm/pool.ts";
+import { makeWarmSide } from "../../src/warm/warm-side.ts";
 import { keptLog, TOKEN } from "./support.ts";
 
 export interface ScriptedHangar {
@@ -107,7 +109,13 @@ export async function startScripted(): Promise<ScriptedHangar> {
   const http = {
     sessions,
     agents,
-    environments: makeEnvironments({ repository: redis.environments, defaults: deps.settings }),
+    warm: makeWarmSide(deps),
+    environments: makeEnvironments({
+      repository: redis.environments,
+      defaults: deps.settings,
+      changed: async () => {},
+      pool: (owner, environment) => poolStatus(deps, owner, environment),
+    }),
     secrets: makeSecrets({ repository: redis.secrets, environments: redis.environments, vault }),
     vault: { reseal: () => Promise.reject(new Error("not asked here")) },
     mcp: { fetch: () => Promise.reject(new Error("not asked here")) },
@@ -236,6 +244,8 @@ function scriptedDriver(sandboxes: ScriptedSandbox[]): Driver {
     destroy: async (id) => running(id)?.end(),
     stop: async (id) => running(id)?.end(),
     onChange: () => {},
+    madeOf: () => "",
+    warm: null,
     close: async () => {},
   };
 }

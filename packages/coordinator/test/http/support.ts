@@ -199,6 +199,8 @@ export function memory(): {
           },
         },
         defaults: { idle_minutes: 45, ttl_minutes: 600 },
+        changed: async () => {},
+        pool: () => Promise.reject(new Error("not asked here")),
       }),
       secrets: makeSecrets({
         repository: {
@@ -219,12 +221,23 @@ export function memory(): {
   };
 }
 
+const notAsked = () => Promise.reject(new Error("not asked here"));
+const NO_WARM: AppDeps["warm"] = {
+  authenticate: notAsked,
+  welcome: notAsked,
+  report: notAsked,
+  // oxlint-disable-next-line require-yield -- nobody claims anything
+  async *follow() {},
+  gitCredential: notAsked,
+};
+
 export function standInApp(over: Partial<AppDeps> = {}): { deps: AppDeps; calls: Calls; logged: () => string } {
   const calls: Calls = [];
   const { log, text } = keptLog();
   const deps: AppDeps = {
     sessions: standInSessions(calls),
     agents: standInAgents(calls),
+    warm: NO_WARM,
     ...memory().deps,
     vault: { reseal: () => Promise.reject(new Error("not asked here")) },
     mcp: { fetch: () => Promise.reject(new Error("not asked here")) },

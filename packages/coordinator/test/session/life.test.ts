@@ -69,6 +69,8 @@ describe("new", () => {
       idle_minutes: 30,
       ttl_minutes: 60,
       keep_ignored: [],
+      warm_pool: 0,
+      warm_pool_hours: null,
       kubernetes: null,
     });
     expect(harness).toBe("script");
@@ -88,6 +90,8 @@ describe("new", () => {
       idle_minutes: 30,
       ttl_minutes: 0,
       keep_ignored: [],
+      warm_pool: 0,
+      warm_pool_hours: null,
       kubernetes: null,
     };
     await one.deps.environments.put(OWNER, { ...environment, ...more });

@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { AGENT_ENV, HangarError, newCheckpointId } from "@hangar/shared";
 import type { AgentCommand, AgentEvent, BootSpec, CheckpointReason, CommitCheckpoint, Part } from "@hangar/shared";
 import { NO_RESTARTS } from "../../src/driver/driver.ts";
-import type { Driver, SandboxSpec, SandboxStatus } from "../../src/driver/driver.ts";
+import type { Driver, SandboxSpec, SandboxStatus, WarmDriver, WarmSpec, WarmStatus } from "../../src/driver/driver.ts";
 import { connectRedis } from "../../src/redis/connect.ts";
 import type { RedisAdapters } from "../../src/redis/connect.ts";
 import type { AgentIdentity, AgentSide, Loops, Sessions } from "../../src/session/sessions.ts";
@@ -29,6 +29,24 @@ class FakeDriver implements Driver {
   readonly name = "fake";
   readonly isolation = "none: a stand-in";
   keepsFolders = true;
+  /** What sandboxes are made of, beside their environments. */
+  image = "";
+  /** Those that wait, by their ids. */
+  readonly waiting = new Map<string, WarmSpec & { state: "running" | "left" }>();
+  readonly warm: WarmDriver = {
+    create: async (spec) => void this.waiting.set(spec.id, { ...spec, state: "running" }),
+    list: async () => [...this.waiting.keys()].map((id) => this.waitingOf(id)!),
+    status: async (id) => this.waitingOf(id),
+    claim: async (id, as) => {
+      if (this.sandboxes.get(as.id)) return true;
+      const waiting = this.waiting.get(id);
+      if (waiting?.state !== "running") return false;
+      this.waiting.delete(id);
+      this.sandboxes.set(as.id, { ...waiting, ...as, adopt: null });
+      return true;
+    },
+    destroy: async (id) => void this.waiting.delete(id),
+  };
   /** What the machine says of a sandbox beyond its state. */
   readonly said = new Map<string, Partial<SandboxStatus>>();
   readonly sandboxes = new Map<string, SandboxSpec & { state: "running" | "left" }>();
@@ -80,6 +98,14 @@ class FakeDriver implements Driver {
     if (folder) this.sandboxes.get(id)!.state = "left";
     else this.sandboxes.delete(id);
     for (const callback of this.callbacks) callback(id);
+  }
+  madeOf(): string {
+    return this.image;
+  }
+  private waitingOf(id: string): WarmStatus | null {
+    const waiting = this.waiting.get(id);
+    if (!waiting) return null;
+    return { id, state: waiting.state, detail: null, start: null, restarts: NO_RESTARTS, ...this.said.get(id) };
   }
   private statusOf(id: string): SandboxStatus | null {
     const sandbox = this.sandboxes.get(id);

@@ -9,17 +9,19 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { PatchStrategy, setHeaderOptions } from "@kubernetes/client-node";
 import { AGENT_ENV, HangarError, KubernetesPod } from "@hangar/shared";
 import { NO_RESTARTS } from "../driver.ts";
-import type { Driver, SandboxSpec, SandboxStatus } from "../driver.ts";
+import type { Driver, SandboxStatus } from "../driver.ts";
 import { alreadyExists, apiMessage, clusterError, isNotFound } from "./client.ts";
 import type { Cluster } from "./client.ts";
 import { whyEnded, whyGone, whyRestarted } from "./ended.ts";
 import { follow } from "./follow.ts";
-import { LABEL, selector } from "./names.ts";
+import { idOf, LABEL, ownLabels, sandboxLabels, selector } from "./names.ts";
 import { ownedBy, PATHS, podOf, secretOf } from "./pod.ts";
+import type { PodSpec } from "./pod.ts";
 import { makePolicies } from "./policies.ts";
 import { startProgress } from "./progress.ts";
 import { Heard } from "./heard.ts";
 import { EventView, PodView } from "./view.ts";
+import { waits, warmPods } from "./warm-pods.ts";
 
 export interface KubernetesDriverOptions {
   readonly cluster: Cluster;
@@ -48,7 +50,9 @@ export async function createKubernetesDriver(options: KubernetesDriverOptions): 
   const settings = { instance, namespace, image: options.image };
   const stopping = new AbortController();
   const callbacks: ((id: string) => void)[] = [];
+  /** By the sandbox's id, which is the pod's name but where it waited for its session. */
   const pods = new Map<string, PodView>();
+  const idsByName = new Map<string, string>();
   const heard = new Heard();
   /** Pods that the watch saw go, and how. */
   const gone = new Map<string, SandboxStatus>();
@@ -67,14 +71,27 @@ export async function createKubernetesDriver(options: KubernetesDriverOptions): 
     keepsFolders: false,
     workspace: () => PATHS.workspace,
     canAdopt: () => Promise.resolve(false),
-    create,
+    create: async (spec) => {
+      await make({ ...spec, labels: sandboxLabels(spec) }, spec.kubernetes);
+      return { adopted: false };
+    },
     list: () =>
       isListed
-        ? Promise.resolve([...pods.values()].map(statusOfPod))
+        ? Promise.resolve([...pods.values()].filter((pod) => !waits(pod)).map(statusOfPod))
         : Promise.reject(new HangarError("cluster_unavailable", "the cluster's pods are not known yet")),
     status,
     destroy: remove,
     stop: remove,
+    warm: warmPods({
+      cluster,
+      make,
+      status,
+      known: (id) => pods.get(id) ?? null,
+      all: () => pods.values(),
+      keep,
+      remove,
+    }),
+    madeOf: (kubernetes) => kubernetes?.image ?? options.image ?? "",
     onChange: (callback) => void callbacks.push(callback),
     close: async () => {
       stopping.abort();
@@ -83,8 +100,8 @@ export async function createKubernetesDriver(options: KubernetesDriverOptions): 
   };
 
   /** Secret, pod, and the Secret's owner: each may be there already, made by another try or another replica. */
-  async function create(spec: SandboxSpec): Promise<{ adopted: boolean }> {
-    const wanted = spec.kubernetes ?? KubernetesPod.parse({});
+  async function make(spec: PodSpec, kubernetes: KubernetesPod | null): Promise<void> {
+    const wanted = kubernetes ?? KubernetesPod.parse({});
     const pod = podOf(spec, wanted, settings);
     try {
       await policies.allowEgress(wanted.egress, (spec.env[AGENT_ENV.url] ?? "").split(" "));
@@ -97,13 +114,12 @@ export async function createKubernetesDriver(options: KubernetesDriverOptions): 
         { namespace, name: spec.id, body: { metadata: { ownerReferences: ownedBy(spec.id, uid) } } },
         MERGE,
       );
-      return { adopted: false };
     } catch (error) {
       throw clusterError(`the pod ${spec.id}`, error);
     }
   }
 
-  async function putSecret(spec: SandboxSpec): Promise<void> {
+  async function putSecret(spec: PodSpec): Promise<void> {
     const body = secretOf(spec, settings);
     try {
       await core.createNamespacedSecret({ namespace, body });
@@ -115,16 +131,11 @@ export async function createKubernetesDriver(options: KubernetesDriverOptions): 
   }
 
   /** The pod of that name, which must be of that start of that session. */
-  async function existing(spec: SandboxSpec) {
+  async function existing(spec: PodSpec) {
     const found = await core.readNamespacedPod({ namespace, name: spec.id });
     const labels = found.metadata?.labels ?? {};
-    if (
-      labels[LABEL.instance] === instance &&
-      labels[LABEL.session] === spec.session &&
-      labels[LABEL.generation] === String(spec.generation)
-    ) {
-      return found;
-    }
+    const wanted = { ...ownLabels(instance), ...spec.labels };
+    if (Object.entries(wanted).every(([key, value]) => labels[key] === value)) return found;
     const line = `A pod named ${spec.id} is in the namespace ${namespace} and is not this Hangar's: see HANGAR_KUBERNETES_INSTANCE`;
     throw new HangarError("cluster_refused", line);
   }
@@ -135,20 +146,37 @@ export async function createKubernetesDriver(options: KubernetesDriverOptions): 
     const before = gone.get(id);
     if (before) return before;
     try {
-      return statusOfPod(PodView.parse(await core.readNamespacedPod({ namespace, name: id })));
+      const found = await find(id);
+      return found ? statusOfPod(found) : (gone.get(id) ?? unseen(id));
     } catch (error) {
-      if (isNotFound(error)) return gone.get(id) ?? unseen(id);
       throw clusterError(`a look at the pod ${id}`, error);
     }
   }
 
+  /** Asks the API server: by name, and by the labels of a pod that waited under another. */
+  async function find(id: string): Promise<PodView | null> {
+    try {
+      const found = PodView.parse(await core.readNamespacedPod({ namespace, name: id }));
+      return idOf(id, found.metadata.labels) === id ? found : null;
+    } catch (error) {
+      if (!isNotFound(error)) throw error;
+    }
+    const { session, generation } = startOf(id) ?? {};
+    if (session === undefined || generation === undefined) return null;
+    const labels = { ...sandboxLabels({ session, generation }), [LABEL.instance]: instance };
+    const labelSelector = `${LABEL.warm},${Object.entries(labels)
+      .map((pair) => pair.join("="))
+      .join(",")}`;
+    const [found] = (await core.listNamespacedPod({ namespace, labelSelector })).items;
+    return found === undefined ? null : PodView.parse(found);
+  }
+
   /** One that went while nobody here watched, where events tell of it. */
   function unseen(id: string): SandboxStatus | null {
-    const [, hex, generation] = /^sbx-([0-9a-f]{8})-g([0-9]+)$/.exec(id) ?? [];
+    const start = startOf(id);
     const detail = whyGone(heard.of(id));
-    if (hex === undefined || detail === null) return null;
-    const common = { state: "left", detail, start: null, restarts: NO_RESTARTS } as const;
-    return { id, session: `ses-${hex}`, generation: Number(generation), ...common };
+    if (start === null || detail === null) return null;
+    return { id, ...start, state: "left", detail, start: null, restarts: NO_RESTARTS };
   }
 
   /** Of one that is not there: no error. The pod's end takes the Secret with it; one without an owner is taken here. */
@@ -157,8 +185,10 @@ export async function createKubernetesDriver(options: KubernetesDriverOptions): 
       deleted.catch((error: unknown) => {
         if (!isNotFound(error)) throw clusterError(`the end of ${id}`, error);
       });
-    await end(core.deleteNamespacedPod({ namespace, name: id, gracePeriodSeconds: DESTROY_GRACE_SECONDS }));
-    await end(core.deleteNamespacedSecret({ namespace, name: id }));
+    const known = pods.get(id) ?? (await find(id).catch(() => null));
+    const name = known?.metadata.name ?? id;
+    await end(core.deleteNamespacedPod({ namespace, name, gracePeriodSeconds: DESTROY_GRACE_SECONDS }));
+    await end(core.deleteNamespacedSecret({ namespace, name }));
     gone.delete(id);
     if (!pods.has(id)) heard.forget(id);
   }
@@ -176,7 +206,7 @@ export async function createKubernetesDriver(options: KubernetesDriverOptions): 
           clock() > deletionTimestamp + OVERDUE_MS));
     const state = isOver ? "left" : deletionTimestamp === null ? "running" : "ending";
     return {
-      id: name,
+      id: idOf(name, labels),
       session: labels[LABEL.session] ?? "",
       generation: Number(labels[LABEL.generation] ?? 0),
       state,
@@ -198,7 +228,7 @@ export async function createKubernetesDriver(options: KubernetesDriverOptions): 
       },
       parse: (object) => PodView.parse(object),
       listed: (items) => {
-        const present = new Map(items.map((pod) => [pod.metadata.name, pod]));
+        const present = new Set(items.map((pod) => pod.metadata.name));
         for (const pod of pods.values()) if (!present.has(pod.metadata.name)) forget(pod);
         for (const pod of items) keep(pod);
         isListed = true;
@@ -234,29 +264,38 @@ export async function createKubernetesDriver(options: KubernetesDriverOptions): 
   }
 
   function keep(pod: PodView): void {
-    const { name } = pod.metadata;
-    gone.delete(name);
-    pods.set(name, pod);
-    tell(name);
+    const { name, labels } = pod.metadata;
+    const id = idOf(name, labels);
+    const before = idsByName.get(name);
+    // The watch may still tell of a pod as it was before it was claimed.
+    if (before !== undefined && before !== id && id === name) return;
+    if (before !== undefined && before !== id) pods.delete(before);
+    gone.delete(id);
+    pods.set(id, pod);
+    idsByName.set(name, id);
+    tell(id);
   }
 
   function forget(pod: PodView): void {
     const { name } = pod.metadata;
-    if (!pods.delete(name)) return;
+    const id = idsByName.get(name) ?? name;
+    idsByName.delete(name);
+    if (!pods.delete(id)) return;
     const last = statusOfPod(pod);
     const detail = whyEnded(pod, heard.of(name)) ?? "its pod was deleted";
-    gone.set(name, { ...last, state: "left", detail, start: null, restarts: NO_RESTARTS });
+    gone.set(id, { ...last, state: "left", detail, start: null, restarts: NO_RESTARTS });
     heard.forget(name);
     for (const oldest of gone.keys()) {
       if (gone.size <= REMEMBERED) break;
       gone.delete(oldest);
     }
-    tell(name);
+    tell(id);
   }
 
   function hear(event: EventView): void {
     const { name } = event.involvedObject;
-    if (heard.take(event) && pods.has(name)) tell(name);
+    const id = idsByName.get(name);
+    if (heard.take(event) && id !== undefined) tell(id);
   }
 
   function tell(id: string): void {
@@ -275,6 +314,12 @@ export async function createKubernetesDriver(options: KubernetesDriverOptions): 
       throw failure;
     }
   }
+}
+
+/** Of a sandbox's id, which is a function of them. */
+function startOf(id: string): { session: string; generation: number } | null {
+  const [, hex, generation] = /^sbx-([0-9a-f]{8})-g([0-9]+)$/.exec(id) ?? [];
+  return hex === undefined ? null : { session: `ses-${hex}`, generation: Number(generation) };
 }
 
 const MERGE = setHeaderOptions("Content-Type", PatchStrategy.MergePatch);

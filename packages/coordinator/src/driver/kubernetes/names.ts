@@ -1,4 +1,5 @@
 /** Names, labels and annotations: what finds every pod of this installation again, whoever made it. */
+import { sandboxIdOf } from "@hangar/shared";
 import type { SandboxSpec } from "../driver.ts";
 
 export const LABEL = {
@@ -8,6 +9,8 @@ export const LABEL = {
   instance: "app.kubernetes.io/instance",
   session: "hangar.dev/session",
   generation: "hangar.dev/generation",
+  /** Of a pod that was made to wait for a session: its own id, which is its name. */
+  warm: "hangar.dev/warm",
   /** Which egress rules hold; `open`: none. */
   egress: "hangar.dev/egress",
 } as const;
@@ -22,11 +25,16 @@ export const ownLabels = (instance: string): Record<string, string> => ({
   [LABEL.instance]: instance,
 });
 
-export const sandboxLabels = (
-  instance: string,
-  spec: Pick<SandboxSpec, "session" | "generation">,
-): Record<string, string> => ({
-  ...ownLabels(instance),
+/** A session's sandbox goes by its session and generation, whatever its pod is named; one that waits by its name. */
+export const idOf = (name: string, labels: Readonly<Record<string, string>>): string => {
+  const session = labels[LABEL.session];
+  return labels[LABEL.warm] === undefined || session === undefined
+    ? name
+    : sandboxIdOf(session, Number(labels[LABEL.generation]));
+};
+
+/** A start's. */
+export const sandboxLabels = (spec: Pick<SandboxSpec, "session" | "generation">): Record<string, string> => ({
   [LABEL.session]: spec.session,
   [LABEL.generation]: String(spec.generation),
 });

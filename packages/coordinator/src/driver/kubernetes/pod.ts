@@ -5,7 +5,7 @@ import { AGENT_ENV, AGENT_MALLOC, AGENT_NODE_FLAGS, HangarError } from "@hangar/
 import type { KubernetesPod } from "@hangar/shared";
 import type { SandboxSpec } from "../driver.ts";
 import { homeVariables } from "../local-env.ts";
-import { CONTAINER, LABEL, ownLabels, sandboxLabels, TOKEN_KEY } from "./names.ts";
+import { CONTAINER, LABEL, ownLabels, TOKEN_KEY } from "./names.ts";
 
 export interface PodSettings {
   readonly instance: string;
@@ -24,7 +24,12 @@ export const PATHS = {
 /** Each its own emptyDir: the folder that is mounted belongs to root, so the daemon makes its own below where it must. */
 const MOUNTS = { workspace: "/workspace", home: "/home", tmp: "/tmp", state: "/var/lib/hangar" } as const;
 
-export function podOf(spec: SandboxSpec, wanted: KubernetesPod, settings: PodSettings): V1Pod {
+/** What a pod is made for: a start of a session, or to wait for one. */
+export type PodSpec = Pick<SandboxSpec, "id" | "env"> & {
+  readonly labels: Readonly<Record<string, string>>;
+};
+
+export function podOf(spec: PodSpec, wanted: KubernetesPod, settings: PodSettings): V1Pod {
   const image = wanted.image ?? settings.image;
   if (image === null) {
     const line = "No sandbox image is named: set HANGAR_SANDBOX_IMAGE, or kubernetes.image in the environment";
@@ -34,7 +39,7 @@ export function podOf(spec: SandboxSpec, wanted: KubernetesPod, settings: PodSet
     metadata: {
       name: spec.id,
       namespace: settings.namespace,
-      labels: { ...sandboxLabels(settings.instance, spec), [LABEL.egress]: egressName(wanted.egress) },
+      labels: { ...ownLabels(settings.instance), ...spec.labels, [LABEL.egress]: egressName(wanted.egress) },
       // An autoscaler that packs nodes would end live sessions for it.
       annotations: { "cluster-autoscaler.kubernetes.io/safe-to-evict": "false" },
     },
@@ -86,7 +91,7 @@ export function podOf(spec: SandboxSpec, wanted: KubernetesPod, settings: PodSet
 }
 
 /** PATH is the image's own. */
-function variables(spec: SandboxSpec, wanted: KubernetesPod): Record<string, string> {
+function variables(spec: PodSpec, wanted: KubernetesPod): Record<string, string> {
   return {
     LANG: "C.UTF-8",
     TERM: "xterm-256color",
@@ -115,12 +120,12 @@ function toleration(given: KubernetesPod["tolerations"][number]): V1Toleration {
 }
 
 /** It is there before its pod, which would else wait for it; `owner` is written once the pod is there too. */
-export function secretOf(spec: SandboxSpec, settings: PodSettings): V1Secret {
+export function secretOf(spec: PodSpec, settings: PodSettings): V1Secret {
   return {
     metadata: {
       name: spec.id,
       namespace: settings.namespace,
-      labels: sandboxLabels(settings.instance, spec),
+      labels: { ...ownLabels(settings.instance), ...spec.labels },
     },
     type: "Opaque",
     stringData: { [TOKEN_KEY]: spec.env[AGENT_ENV.token] ?? "" },

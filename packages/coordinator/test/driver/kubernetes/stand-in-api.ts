@@ -207,7 +207,11 @@ function matcher(selector: string | null): (object: Json) => boolean {
     .split(",")
     .filter(Boolean)
     .map((part) => part.split("="));
-  return (object) => wanted.every(([key = "", value]) => object["metadata"].labels?.[key] === value);
+  return (object) =>
+    wanted.every(([key = "", value]) => {
+      const label: unknown = object["metadata"].labels?.[key];
+      return value === undefined ? label !== undefined : label === value;
+    });
 }
 
 const merged = (into: Json, patch: Json): Json => {

@@ -133,8 +133,14 @@ test("what is wrong is said with its code and what to do, and nothing happens", 
       isError: true,
       text: expect.stringMatching(/^session_not_found: .*hangar session list/),
     });
-    expect(await call(client, "new_session", { name: "Not a name" })).toMatchObject({ isError: true });
-    expect(await call(client, "new_session", { name: "x", nonsense: 1 })).toMatchObject({ isError: true });
+    expect(await call(client, "new_session", { name: "Not a name" })).toMatchObject({
+      isError: true,
+      text: expect.stringMatching(/^invalid_request: name: use 1 to 60 lower-case/),
+    });
+    expect(await call(client, "new_session", { name: "x", nonsense: 1 })).toMatchObject({
+      isError: true,
+      text: 'invalid_request: there is no field "nonsense"',
+    });
     const failing = await call(client, "new_session", { name: "gone", repo: "/no/such/repo", harness: "script" });
     expect(failing).toMatchObject({ isError: true, text: expect.stringMatching(/^clone_failed: gone did not start/) });
   } finally {
@@ -150,6 +156,37 @@ test("what is wrong is said with its code and what to do, and nothing happens", 
   });
   expect(page.status).toBe(403);
 });
+
+test("the bridge outlives its Hangar: a call that is cut off is answered, the next ones find it again", async () => {
+  const client = await overStdio();
+  try {
+    await call(client, "new_session", { name: "cut-off", repo: remote, harness: "script" });
+    const message = "while [ ! -e go ]; do sleep 0.1; done; echo ran >> runs.txt; cat runs.txt";
+    const send = { session: "cut-off", message, idempotency_key: "once" };
+    const told: string[] = [];
+    const sent = client.callTool(
+      { name: "send_to_session", arguments: { ...send, wait_seconds: 300 } },
+      { timeout: 120_000, onprogress: ({ message }) => void told.push(message ?? "") },
+    );
+    await expect.poll(() => told.join("\n"), { timeout: 30_000 }).toMatch(/goes on, for 1\d s now/);
+    await hangar.replica.kill("SIGKILL");
+    await expect(sent).rejects.toThrow(/not_running: Hangar/);
+    await expect(call(client, "list_sessions")).rejects.toThrow(/not_running: Hangar at .* cannot be reached/);
+    await hangar.restart();
+    await hangar.exec("cut-off", "touch", "go");
+    // The same key: the turn that the first call began.
+    const again = await call(client, "send_to_session", { ...send, wait_seconds: 60 });
+    expect(again).toMatchObject({ isError: false, data: { turn: { state: "done", summary: "ran" } } });
+    expect((await hangar.session("cut-off")).turns).toHaveLength(1);
+  } finally {
+    await client.close();
+  }
+  const stranger = new Client({ name: "stranger", version: "1" });
+  const env = { ...hangar.env, HANGAR_TOKEN: "wrong-token-0123456789" };
+  const transport = new StdioClientTransport({ command: BIN, args: ["mcp"], env, stderr: "pipe" });
+  await expect(stranger.connect(transport)).rejects.toThrow(/unauthorized: The token is wrong/);
+  await stranger.close();
+}, 180_000);
 
 test("Claude Code uses the tools, as docs/mcp.md says to set it up", async () => {
   const model = await startAnthropic();

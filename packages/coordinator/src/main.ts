@@ -161,7 +161,7 @@ async function start({ config, replica, log, stack, hidden }: Start): Promise<vo
     }),
     secrets: makeSecrets({ repository: redis.secrets, environments: redis.environments, vault }),
     vault: { reseal: () => reseal(deps, OWNER) },
-    mcp: mcpFace({ sessions, owner: OWNER, version: packageJson.version }, log),
+    mcp: mcpFace({ sessions, owner: OWNER, version: packageJson.version, stopping: stopping.signal }, log),
     checkAdmin: adminCheck(token),
     checkHost: hostCheck({ host: config.host, advertiseUrl: url }),
     volume: volume && volumeRoutes(volume, (error) => log.error({ error }, "the store failed")),

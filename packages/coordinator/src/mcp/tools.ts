@@ -8,9 +8,17 @@ import {
   SendMessage,
   SuspendSession,
   TurnId,
+  type Problem,
   type Session,
 } from "@hangar/shared";
-import { McpServer, type ServerContext } from "@modelcontextprotocol/server";
+import {
+  type CallToolResult,
+  fromJsonSchema,
+  type JsonSchemaType,
+  type JsonSchemaValidator,
+  McpServer,
+  type ServerContext,
+} from "@modelcontextprotocol/server";
 import { z } from "zod";
 import type { Sessions } from "../session/sessions.ts";
 import { type Answer, checkpointsAnswer, isEnded, listAnswer, sessionAnswer, turnAnswer } from "./view.ts";
@@ -20,6 +28,10 @@ export interface ToolDeps {
   readonly sessions: Sessions;
   readonly owner: string;
   readonly version: string;
+  /** Hangar stops: every wait ends, and its call is answered with what there is. */
+  readonly stopping: AbortSignal;
+  /** What a failed call is told; logs what nobody expected. */
+  readonly problem: (error: unknown) => Problem;
 }
 
 const ref = z.string().min(1).max(100).describe("The session's name or id");
@@ -51,23 +63,25 @@ export function makeServer(deps: ToolDeps): McpServer {
   ): void => {
     const { title, description } = about;
     const annotations = { readOnlyHint: about.readOnly ?? false, destructiveHint: false, openWorldHint: false };
-    const inputSchema: z.ZodObject = input;
-    server.registerTool(name, { title, description, inputSchema, annotations }, async (given, context) => {
-      try {
-        // Checked by the schema already; once more for its type.
-        const { text, data } = await work(input.parse(given), context);
-        return { content: [{ type: "text" as const, text }], structuredContent: data };
-      } catch (error) {
-        return failed(error);
-      }
-    });
+    server.registerTool(
+      name,
+      { title, description, inputSchema: shown(input), annotations },
+      async (given, context) => {
+        try {
+          const { text, data } = await work(input.parse(given), context);
+          return { content: [{ type: "text" as const, text }], structuredContent: data };
+        } catch (error) {
+          return failed(deps.problem(error));
+        }
+      },
+    );
   };
   const waitOn = (session: Session, seconds: number, context: ServerContext): Waiting => ({
     sessions,
     owner,
     session: session.id,
     seconds,
-    signal: context.mcpReq.signal,
+    signal: AbortSignal.any([context.mcpReq.signal, deps.stopping]),
     onProgress: progressOf(context),
   });
   const untilUp = (session: Session, seconds: number, context: ServerContext): Promise<Session> =>
@@ -216,8 +230,18 @@ function progressOf(context: ServerContext): Waiting["onProgress"] {
   };
 }
 
-function failed(error: unknown): { isError: true; content: [{ type: "text"; text: string }] } {
-  if (error instanceof HangarError)
-    return { isError: true, content: [{ type: "text", text: `${error.code}: ${error.message}` }] };
-  throw error;
-}
+/** As clients see it. What does not fit it is refused where it is parsed, in the words of the table of errors. */
+const shown = (input: z.ZodObject) =>
+  fromJsonSchema(z.toJSONSchema(input, { io: "input", unrepresentable: "any" }) as unknown as JsonSchemaType, {
+    getValidator: takeAny,
+  });
+
+const takeAny =
+  <T>(): JsonSchemaValidator<T> =>
+  (given) => ({ valid: true, data: given as T, errorMessage: undefined });
+
+const failed = (problem: Problem): CallToolResult => ({
+  isError: true,
+  content: [{ type: "text", text: `${problem.code}: ${problem.detail}` }],
+  _meta: { "hangar/problem": problem },
+});

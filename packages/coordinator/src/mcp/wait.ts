@@ -14,6 +14,8 @@ export interface Waiting {
 
 /** Looked at this often even when no event comes (ms). */
 const LOOK = 3000;
+/** Clients that count on signs of life hear one this often (ms). */
+const SIGN_OF_LIFE = 10_000;
 
 /**
  * The session as it is when `is` says so, or when the time is over.
@@ -39,11 +41,20 @@ async function wait(
   let now = await sessions.get(owner, session);
   if (is(now) || seconds === 0) return now;
   let wake = (): void => {};
+  let said = Date.now();
+  const tell = (line: string): Promise<void> => {
+    said = Date.now();
+    return onProgress(line);
+  };
+  const began = Date.now();
+  const life = setInterval(() => {
+    if (Date.now() - said >= SIGN_OF_LIFE) void tell(`goes on, for ${Math.round((Date.now() - began) / 1000)} s now`);
+  }, 1000);
   const follow = async (): Promise<void> => {
     for await (const event of sessions.events(owner, session, "$", over)) {
       if (event.event.type === "start_failed") onFailure(event.event.code);
       const line = progressLine(event);
-      if (line !== null) await onProgress(line);
+      if (line !== null) await tell(line);
       wake();
     }
   };
@@ -65,6 +76,7 @@ async function wait(
     }
     return await sessions.get(owner, session);
   } finally {
+    clearInterval(life);
     stop.abort();
     await following;
   }

@@ -58,16 +58,15 @@ function read(name: string, bytes: Buffer): Vector {
 async function release(sealed: Buffer, identities: string[], piece: number): Promise<{ out: Buffer; error: unknown }> {
   const stream = await openStream(identities);
   const out: Buffer[] = [];
-  let error: unknown = null;
   stream.on("data", (chunk: Buffer) => out.push(chunk));
-  stream.on("error", (cause) => (error = cause));
+  stream.on("error", () => undefined);
   for (let at = 0; at < sealed.length && !stream.destroyed; at += piece) {
     await new Promise((resolve) => stream.write(sealed.subarray(at, at + piece), resolve));
     await breathe();
   }
   if (!stream.destroyed) stream.end();
   while (!stream.closed) await breathe();
-  return { out: Buffer.concat(out), error };
+  return { out: Buffer.concat(out), error: stream.errored };
 }
 
 function releasedByAge(sealed: Buffer, identities: string[]): Buffer {

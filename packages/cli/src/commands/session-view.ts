@@ -105,7 +105,15 @@ function showTurn(ui: Ui, turn: Turn): void {
   ui.out(`  ${sign} ${quote(turn.message)}${turn.state === "done" ? "" : ` (${turn.state})`}`);
   const result = turn.error ?? turn.summary;
   if (result) ui.out(`    ${safe(firstLine(result)).slice(0, 300)}`);
+  const rest = [...marksOf(turn), usageText(turn.usage)].filter((text) => text !== null);
+  if (rest.length > 0) ui.out(`    ${ui.color.dim(rest.join("; "))}`);
 }
+
+/** What is not as it would be in one conversation. */
+const marksOf = (turn: Turn): string[] => [
+  ...(turn.handoff ? ["began with a handoff account, which is lossy"] : []),
+  ...(turn.conversation_lost ? ["the agent's conversation was lost"] : []),
+];
 
 /** One line about a turn that ended. */
 export function turnLine(turn: Turn): string {
@@ -116,8 +124,7 @@ export function turnLine(turn: Turn): string {
   const rest = [
     turn.checkpoint_id === null ? "nothing to checkpoint" : `checkpoint ${turn.checkpoint_id}`,
     usageText(turn.usage),
-    turn.conversation_lost ? "the agent began a new conversation" : null,
-    turn.handoff ? "began with a handoff account" : null,
+    ...marksOf(turn),
   ].filter(Boolean);
   return `turn ${turn.state}${seconds}: ${rest.join(", ")}`;
 }

@@ -10,9 +10,12 @@ export interface ApiError {
   /** Names of the secrets that a credential may be given in, the usual one first. */
   readonly credentials: readonly string[];
   readonly tooLong?: boolean;
+  /** The API failed on its side, also where no status says so. */
+  readonly isDown?: boolean;
 }
 
-export function apiErrorLine({ title, status, detail, credentials, tooLong = false }: ApiError): string {
+export function apiErrorLine(error: ApiError): string {
+  const { title, status, detail, credentials, tooLong = false, isDown = false } = error;
   const said = oneLine(detail, 300) || "nothing more was said";
   if (tooLong || /prompt is too long|context[_ ]length|ran out of room|context window/i.test(detail)) {
     return `The conversation is too long for the model (${said}): send a shorter message, or /compact where ${title} knows it`;
@@ -25,8 +28,8 @@ export function apiErrorLine({ title, status, detail, credentials, tooLong = fal
   }
   if (status === 429)
     return `A rate or usage limit of the model's API is reached (429: ${said}): wait, then send again`;
-  if (status !== null && status >= 500) {
-    return `The model's API failed on its side (${status}: ${said}): send again in a while`;
+  if (isDown || (status !== null && status >= 500)) {
+    return `The model's API failed on its side (${status === null ? "" : `${status}: `}${said}): send again in a while`;
   }
   if (status !== null) return `The model's API refused the request (${status}: ${said})`;
   return `${title} failed: ${said}`;

@@ -125,12 +125,16 @@ function errorLine(
   stderr: string,
   credentials: readonly string[],
 ): string | null {
-  if (failure !== null) return apiErrorLine({ title: TITLE, status: statusIn(failure), detail: failure, credentials });
+  if (failure !== null) {
+    // What it says of a status of 500 and above, in the place of it.
+    const isDown = /experiencing high demand/i.test(failure);
+    return apiErrorLine({ title: TITLE, status: statusIn(failure), detail: failure, credentials, isDown });
+  }
   return completed ? null : exitLine(TITLE, exit, stderr);
 }
 
 const statusIn = (message: string): number | null => {
-  const status = /\bstatus (\d{3})\b/.exec(message)?.[1];
+  const status = /\bstatus:? (\d{3})\b/.exec(message)?.[1];
   return status === undefined ? null : Number(status);
 };
 

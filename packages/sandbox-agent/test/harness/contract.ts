@@ -200,6 +200,28 @@ export function harnessContract(rig: Rig): void {
     expect(next.result).toMatchObject({ state: "done", harness_session: result.harness_session });
   });
 
+  test.each([
+    [429, /rate or usage limit .*429.*: wait, then send again/],
+    [500, /API failed on its side \(.*\): send again in a while/],
+  ])(
+    "an API that answers %i is said as what it is, and the conversation goes on",
+    async (status, advice) => {
+      await using sandbox = await makeSandbox();
+      const id = (await tell(sandbox, "remember tuff")).result.harness_session ?? "";
+      const { result } = await tell(sandbox, `fail with ${status}`, { harnessSession: id });
+      expect(result).toMatchObject({ state: "failed", conversation_lost: false, harness_session: id });
+      expect(result.error).toMatch(advice);
+      expect(result.error).not.toContain("\n");
+      const next = await tell(sandbox, RECALL, { harnessSession: id });
+      expect(next.result).toMatchObject({
+        state: "done",
+        summary: "You asked me to remember tuff.",
+        harness_session: id,
+      });
+    },
+    120_000,
+  );
+
   test("a prompt that is too long is said as what it is", async () => {
     await using sandbox = await makeSandbox();
     const { result } = await tell(sandbox, "overflow");

@@ -175,6 +175,10 @@ export const SETTINGS = [
   setting("git_credentials", oneOf("host", "off"), "host", {
     what: "`host`: a local sandbox may ask this machine's git credential helpers, for its session's own remote only.",
   }),
+  setting("harnesses", z.string().refine(isAbsolute).describe("an absolute path"), null, {
+    defaultText: "none",
+    what: "A YAML or JSON file with a list of harnesses that every environment may use ([harnesses.md](harnesses.md)).",
+  }),
   setting("log_level", oneOf("trace", "debug", "info", "warn", "error", "silent"), "info", {
     what: "The least level that is logged. Logs are JSON lines on standard error.",
   }),

@@ -7,6 +7,7 @@ import { randomBytes } from "node:crypto";
 import { HangarError, redactor, type Redact, type Status } from "@hangar/shared";
 import packageJson from "../package.json" with { type: "json" };
 import { createApp } from "./app.ts";
+import { readDeclaredHarnesses } from "./declared-file.ts";
 import { newToken, readClientConfig } from "./client-config.ts";
 import { type Config, hostEnvironment, readConfig } from "./config.ts";
 import { hostCredentials } from "./credentials/git-credential.ts";
@@ -123,6 +124,7 @@ async function start({ config, replica, log, stack, hidden }: Start): Promise<vo
   const presence = await joinReplicas(redis.replicas, url, log);
   stack.defer(() => presence.leave());
 
+  const harnesses = await readDeclaredHarnesses(config.harnesses);
   const redaction = makeRedaction({ ...redis, vault });
   hidden.redact = (text) => redaction.all(text);
   const deps: Deps = {
@@ -132,7 +134,7 @@ async function start({ config, replica, log, stack, hidden }: Start): Promise<vo
     vault,
     redaction,
     credentials: config.git_credentials === "host" ? hostCredentials({ env: host, timeoutMs: 10_000 }) : null,
-    settings: Object.defineProperty({ ...config, agent_urls: [url] }, "agent_urls", {
+    settings: Object.defineProperty({ ...config, harnesses, agent_urls: [url] }, "agent_urls", {
       get: () => (config.sandbox_url === null ? presence.urls() : [config.sandbox_url]),
     }),
     clock: Date.now,

@@ -13,7 +13,8 @@ import {
 import { tmpdir } from "node:os";
 import { basename, dirname, join, resolve } from "node:path";
 import { parseArgs } from "node:util";
-import { CheckpointReason, HangarError, newCheckpointId } from "@hangar/shared";
+import { CheckpointReason, ConversationFolder, HangarError, newCheckpointId } from "@hangar/shared";
+import { CONVERSATION_ROOTS, type ConversationRoot } from "./checkpoint/conversation.ts";
 import { parentFrom, readChannels, readDocument } from "./checkpoint/decode.ts";
 import {
   createCheckpoint,
@@ -27,8 +28,9 @@ import type { Meta, ParentState, SnapshotReport, Workspace } from "./checkpoint/
 import { openMeta, Spool } from "./checkpoint/spool.ts";
 
 const SNAPSHOT_USAGE =
-  "hangar-agent snapshot --repo DIR --home DIR --out DIR [--harness H] [--parent DIR] [--if-changed] [--recipient age1…] [--identity FILE] [--keep-ignored PATHSPEC] [--max-untracked-mb N] [--base-branch B]";
-const RESTORE_USAGE = "hangar-agent restore --from DIR --repo DIR --home DIR [--identity FILE] [--force]";
+  "hangar-agent snapshot --repo DIR --home DIR --out DIR [--harness H] [--parent DIR] [--if-changed] [--recipient age1…] [--identity FILE] [--keep-ignored PATHSPEC] [--max-untracked-mb N] [--base-branch B] [--conversations FOLDER]";
+const RESTORE_USAGE =
+  "hangar-agent restore --from DIR --repo DIR --home DIR [--identity FILE] [--conversations FOLDER] [--force]";
 
 /**
  * `--out` gets the whole checkpoint: parts that the parent holds already are hard links to its files. With `--if-changed`
@@ -68,6 +70,7 @@ async function takeSnapshot(argv: readonly string[]): Promise<number> {
     "base-branch": { type: "string" },
     session: { type: "string" },
     reason: { type: "string", default: "manual" },
+    conversations: { type: "string", multiple: true },
   } as const);
   const out = resolve(need(values.out, "--out", SNAPSHOT_USAGE));
   if (existsSync(out) && readdirSync(out).length > 0)
@@ -81,6 +84,7 @@ async function takeSnapshot(argv: readonly string[]): Promise<number> {
     const ws: Workspace = {
       ...workspaceOf(values.repo, values.home, values.harness ?? "claude", scratch, SNAPSHOT_USAGE),
       keepIgnored: values["keep-ignored"] ?? [],
+      conversationRoots: rootsOf(values.conversations, SNAPSHOT_USAGE),
       baseBranch: values["base-branch"] ?? null,
     };
     const parent =
@@ -125,18 +129,23 @@ async function putBack(argv: readonly string[]): Promise<number> {
     home: { type: "string" },
     harness: { type: "string" },
     identity: { type: "string", multiple: true },
+    conversations: { type: "string", multiple: true },
     force: { type: "boolean", default: false },
   } as const);
   const from = resolve(need(values.from, "--from", RESTORE_USAGE));
   const repo = resolve(need(values.repo, "--repo", RESTORE_USAGE));
   return await withScratch(repo, async (scratch) => {
     const ws = workspaceOf(values.repo, values.home, values.harness ?? "claude", scratch, RESTORE_USAGE);
-    const restored = await restoreCheckpoint(ws, {
-      meta: readMeta(from),
-      source: (part) => ({ path: join(from, part.file) }),
-      identities: identitiesOf(values.identity),
-      force: values.force ?? false,
-    });
+    const conversationRoots = rootsOf(values.conversations, RESTORE_USAGE);
+    const restored = await restoreCheckpoint(
+      { ...ws, conversationRoots },
+      {
+        meta: readMeta(from),
+        source: (part) => ({ path: join(from, part.file) }),
+        identities: identitiesOf(values.identity),
+        force: values.force ?? false,
+      },
+    );
     print(restored.report);
     if (restored.report.verified) return 0;
     const { differs } = restored.report;
@@ -162,6 +171,17 @@ function workspaceOf(
     scratch,
     memory: createMemory(),
   };
+}
+
+/** Folders of declared harnesses, beside those that Hangar knows (docs/harnesses.md). */
+function rootsOf(folders: readonly string[] | undefined, text: string): readonly ConversationRoot[] {
+  const declared = (folders ?? []).map((given) => {
+    const folder = ConversationFolder.safeParse(given);
+    if (!folder.success)
+      throw usage(`--conversations ${given}: give ${folder.error.issues[0]?.message ?? "a folder"}`, text);
+    return { harness: "declared", folder: folder.data };
+  });
+  return [...CONVERSATION_ROOTS, ...declared];
 }
 
 /** Without links on the way, so that what git and harnesses noted of the place is comparable. */

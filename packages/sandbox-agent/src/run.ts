@@ -14,12 +14,13 @@ import { Commands } from "./commands.ts";
 import type { Sandbox } from "./commands.ts";
 import { isWaiting, readConfig } from "./config.ts";
 import type { Config } from "./config.ts";
+import { rootsWith } from "./conversation-roots.ts";
 import { Conversation } from "./conversation-state.ts";
 import { coordinatorHttp } from "./coordinator-http.ts";
 import type { Coordinator } from "./coordinator-http.ts";
 import { CoordinatorLink } from "./coordinator-link.ts";
 import { isCode } from "./durable.ts";
-import { harnessFor } from "./harness/registry.ts";
+import { makeHarnesses } from "./harness/registry.ts";
 import { Journal } from "./journal.ts";
 import { newLog } from "./log.ts";
 import type { Log } from "./log.ts";
@@ -148,12 +149,14 @@ class Daemon {
     const signal = this.#stop.signal;
     const boot = await this.#coordinator.boot(signal);
     checkBoot(boot, config);
-    const harness = harnessFor(boot.harness);
+    const harnesses = makeHarnesses(boot.harnesses);
+    const harness = harnesses(boot.harness);
     const redact = redactor(secretsOf(boot, config));
     this.#redact = redact;
     const agent = [process.execPath, process.argv[1] ?? ""];
     const env = await prepareEnvironment({ config, boot, harness, agent, tmuxFolder: this.#tmuxFolder });
-    const files = { home: config.home, cwd: boot.cwd, files: boot.secret_files };
+    const roots = rootsWith(boot.harnesses);
+    const files = { home: config.home, cwd: boot.cwd, files: boot.secret_files, roots };
     writeSecretFiles(files);
     if (this.#conversation.current?.harness !== boot.harness) {
       this.#conversation.set({ harness: boot.harness, session: boot.harness_session });
@@ -162,6 +165,7 @@ class Daemon {
       config,
       boot,
       harness,
+      harnesses,
       env,
       redact,
       coordinator: this.#coordinator,

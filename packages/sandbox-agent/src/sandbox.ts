@@ -4,6 +4,7 @@ import type { BootSpec, Redactor } from "@hangar/shared";
 import type { ActivityWatch } from "./activity.ts";
 import { createMemory } from "./checkpoint/engine.ts";
 import type { Workspace } from "./checkpoint/engine.ts";
+import { rootsWith } from "./conversation-roots.ts";
 import { Checkpointer } from "./checkpointer.ts";
 import type { Sandbox } from "./commands.ts";
 import type { Config } from "./config.ts";
@@ -11,6 +12,7 @@ import type { Conversation } from "./conversation-state.ts";
 import type { Coordinator } from "./coordinator-http.ts";
 import { Freezer } from "./freeze.ts";
 import type { Harness } from "./harness/harness.ts";
+import type { Harnesses } from "./harness/registry.ts";
 import type { Log } from "./log.ts";
 import { pushBranch } from "./push-branch.ts";
 import type { Environment } from "./sandbox-env.ts";
@@ -22,6 +24,7 @@ export interface SandboxInput {
   readonly config: Config;
   readonly boot: BootSpec;
   readonly harness: Harness;
+  readonly harnesses: Harnesses;
   readonly env: Environment;
   readonly redact: Redactor;
   readonly coordinator: Coordinator;
@@ -49,6 +52,7 @@ export function makeSandbox(input: SandboxInput): Sandbox & { readonly workspace
     memory: createMemory(),
     baseBranch: boot.base_branch,
     networkEnv: env,
+    conversationRoots: rootsWith(boot.harnesses),
   };
   const checkpointer = new Checkpointer({
     state: config.state,
@@ -72,6 +76,7 @@ export function makeSandbox(input: SandboxInput): Sandbox & { readonly workspace
     log,
     redact,
     conversation,
+    harnesses: input.harnesses,
     place: () => ({ cwd: boot.cwd, env }),
     // A turn that ran has a checkpoint of its own, also where one at an interval was just ahead of it.
     checkpoint: (turn, ran) =>
@@ -86,7 +91,8 @@ export function makeSandbox(input: SandboxInput): Sandbox & { readonly workspace
     cwd: boot.cwd,
     shell: config.shell,
     env,
-    harness,
+    // The session may have gone on with another one since the start.
+    harness: () => input.harnesses(conversation.current?.harness ?? harness.name),
     model: boot.model,
     conversation,
     activity,

@@ -17,7 +17,7 @@ import { dirname, join } from "node:path";
 import { HangarError } from "@hangar/shared";
 import type { BootSpec } from "@hangar/shared";
 import { z } from "zod";
-import { CONVERSATION_ROOTS } from "./checkpoint/conversation-scan.ts";
+import type { ConversationRoot } from "./checkpoint/conversation-scan.ts";
 import { isCode, readJson, replaceFile } from "./durable.ts";
 
 export interface SecretFilesInput {
@@ -25,6 +25,8 @@ export interface SecretFilesInput {
   /** The repo's folder. */
   readonly cwd: string;
   readonly files: BootSpec["secret_files"];
+  /** Where conversations are. */
+  readonly roots: readonly ConversationRoot[];
 }
 
 const Placed = z.array(z.string());
@@ -33,7 +35,7 @@ const Placed = z.array(z.string());
  * Writes the values and puts the links that lie in the home; takes away those of an earlier start. Idempotent.
  * `invalid_request` names the secret that cannot be put where it is asked for.
  */
-export function writeSecretFiles({ home, cwd, files }: SecretFilesInput): void {
+export function writeSecretFiles({ home, cwd, files, roots }: SecretFilesInput): void {
   const folder = folderOf(home);
   const wanted = new Set(files.map(({ name }) => name));
   mkdirSync(folder, { recursive: true, mode: 0o700 });
@@ -48,12 +50,12 @@ export function writeSecretFiles({ home, cwd, files }: SecretFilesInput): void {
   const places = files.map(({ path }) => placeOf(path, { home, cwd }).path);
   for (const path of readJson(record, Placed) ?? []) if (!places.includes(path)) removeLink(path, folder);
   replaceFile(record, JSON.stringify(places));
-  for (const file of files) if (file.path.startsWith("~/")) put(file, { home, cwd });
+  for (const file of files) if (file.path.startsWith("~/")) put(file, { home, cwd, roots });
 }
 
 /** Puts the links that lie in the workspace: after a clone, and again after a restore. */
-export function linkSecretFiles({ home, cwd, files }: SecretFilesInput): void {
-  for (const file of files) if (!file.path.startsWith("~/")) put(file, { home, cwd });
+export function linkSecretFiles({ home, cwd, files, roots }: SecretFilesInput): void {
+  for (const file of files) if (!file.path.startsWith("~/")) put(file, { home, cwd, roots });
 }
 
 const folderOf = (home: string): string => join(home, ".hangar", "secrets");
@@ -63,12 +65,12 @@ function placeOf(path: string, { home, cwd }: { home: string; cwd: string }): { 
   return { root, path: join(root, path.replace(/^~\//, "")) };
 }
 
-function put(file: BootSpec["secret_files"][number], where: { home: string; cwd: string }): void {
+function put(file: BootSpec["secret_files"][number], where: Omit<SecretFilesInput, "files">): void {
   const { root, path } = placeOf(file.path, where);
   const refuse = (why: string): never => {
     throw new HangarError("invalid_request", `The secret ${file.name} cannot be the file ${file.path}: ${why}`);
   };
-  if (root === where.home && CONVERSATION_ROOTS.some(({ folder }) => `${path}/`.startsWith(`${join(root, folder)}/`)))
+  if (root === where.home && where.roots.some(({ folder }) => `${path}/`.startsWith(`${join(root, folder)}/`)))
     refuse("conversations are kept there");
   try {
     mkdirSync(dirname(path), { recursive: true, mode: 0o700 });

@@ -8,7 +8,7 @@ import type { AgentCommand, AgentEvent, CheckpointOutcome, Redactor } from "@han
 import { z } from "zod";
 import type { Conversation } from "./conversation-state.ts";
 import { readJson, replaceFile } from "./durable.ts";
-import { harnessFor } from "./harness/registry.ts";
+import type { Harnesses } from "./harness/registry.ts";
 import { runTurn } from "./harness/run-turn.ts";
 import type { Log } from "./log.ts";
 import { endEarlierGroup } from "./processes.ts";
@@ -24,6 +24,7 @@ export interface TurnsOptions {
   readonly log: Log;
   readonly redact: Redactor;
   readonly conversation: Conversation;
+  readonly harnesses: Harnesses;
   /** After the workspace is ready. */
   readonly place: () => { cwd: string; env: Environment };
   /** The checkpoint that follows a turn; `ran`: its harness did, and did not fail before. Never rejects. */
@@ -142,7 +143,7 @@ export class Turns {
     const { harness, session } = conversation.current ?? { harness: "", session: null };
     if (session === null) return null;
     try {
-      const transcript = await harnessFor(harness).transcript({ home, ...place() }, session);
+      const transcript = await this.#options.harnesses(harness).transcript({ home, ...place() }, session);
       return transcript === null ? null : session;
     } catch {
       return null;
@@ -155,7 +156,7 @@ export class Turns {
     let result: TurnResult;
     let ran = false;
     try {
-      const harness = harnessFor(command.harness);
+      const harness = this.#options.harnesses(command.harness);
       result = await runTurn({
         harness,
         home,

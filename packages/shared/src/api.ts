@@ -30,7 +30,8 @@
  */
 import { z } from "zod";
 import { AgentEvent } from "./protocol.ts";
-import { BranchName, Environment, HarnessName, RepoUrl, SecretMode, SecretPath, VariableName } from "./environment.ts";
+import { BranchName, Environment, RepoUrl, SecretMode, SecretPath } from "./environment.ts";
+import { HarnessName, VariableName } from "./environment-names.ts";
 import { CheckpointId, SandboxId, SessionId, Slug, TurnId } from "./ids.ts";
 import { SessionState, StartPhase, TurnState } from "./session.ts";
 

@@ -1,17 +1,10 @@
 /** An environment: what a session's sandbox is made from (spec §5.1; records 0006). */
 import { z } from "zod";
+import { HarnessName, VariableName } from "./environment-names.ts";
+import { HarnessDefinitions } from "./harness-definition.ts";
 import { Slug } from "./ids.ts";
 import { KubernetesPod } from "./kubernetes.ts";
 import { WarmHours } from "./warm-hours.ts";
-
-export const HarnessName = z
-  .string()
-  .regex(/^[a-z][a-z0-9-]{0,39}$/, "a harness is named by lower-case letters, digits and dashes");
-
-/** A variable's or secret's name, as a shell takes it. */
-export const VariableName = z
-  .string()
-  .regex(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/, "use letters, digits and _, not starting with a digit");
 
 /** A git branch name that git itself accepts (the parts of git-check-ref-format that matter), and that is no option. */
 export const BranchName = z
@@ -91,6 +84,8 @@ export const Environment = z.strictObject({
   base_branch: BranchName.nullable().default(null),
   harness: HarnessName.default("script"),
   model: z.string().min(1).max(200).nullable().default(null),
+  /** Agents that Hangar does not know, declared (docs/harnesses.md). */
+  harnesses: HarnessDefinitions.default([]),
   /** A shell script, run in the fresh clone before the restore. */
   setup: z.string().max(65_536).nullable().default(null),
   variables: z.record(VariableName, z.string().max(65_536)).default({}),

@@ -2,6 +2,8 @@ export * from "./activity.ts";
 export * from "./api.ts";
 export * from "./checkpoint.ts";
 export * from "./environment.ts";
+export * from "./environment-names.ts";
+export * from "./harness-definition.ts";
 export * from "./kubernetes.ts";
 export * from "./error.ts";
 export * from "./ids.ts";

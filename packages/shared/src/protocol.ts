@@ -11,7 +11,9 @@
 import { z } from "zod";
 import { Activity } from "./activity.ts";
 import { Checkpoint, CheckpointReason, LeftOut, ObjectId, Part, PartFile, Sha256 } from "./checkpoint.ts";
-import { BranchName, HarnessName, RepoUrl, SecretMode, SecretPath, VariableName } from "./environment.ts";
+import { BranchName, RepoUrl, SecretMode, SecretPath } from "./environment.ts";
+import { HarnessDefinition } from "./harness-definition.ts";
+import { HarnessName, VariableName } from "./environment-names.ts";
 import { CheckpointId, CommandId, SandboxId, SessionId, TurnId } from "./ids.ts";
 import { StartPhase, Usage } from "./session.ts";
 
@@ -238,6 +240,8 @@ export const BootSpec = z.strictObject({
   harness: HarnessName,
   model: z.string().nullable(),
   harness_session: z.string().nullable(),
+  /** What the environment and the server declare, the environment's first. */
+  harnesses: z.array(HarnessDefinition),
   setup: z.string().nullable(),
   variables: z.record(VariableName, z.string()),
   secrets: z.record(VariableName, z.string()),

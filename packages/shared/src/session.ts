@@ -2,7 +2,8 @@
 import { z } from "zod";
 import { Activity } from "./activity.ts";
 import { Checkpoint, LeftOut } from "./checkpoint.ts";
-import { BranchName, HarnessName, RepoUrl } from "./environment.ts";
+import { BranchName, RepoUrl } from "./environment.ts";
+import { HarnessName } from "./environment-names.ts";
 import { CheckpointId, SandboxId, SessionId, Slug, TurnId } from "./ids.ts";
 
 export const SessionState = z.enum(["STARTING", "ACTIVE", "IDLE", "SUSPENDING", "SUSPENDED", "ARCHIVED", "FAILED"]);

@@ -1,7 +1,8 @@
 /** A session on its way to another installation: what `hangar session export` writes and `import` reads. */
 import { z } from "zod";
 import { Checkpoint, Part, PartFile, Sha256 } from "./checkpoint.ts";
-import { BranchName, Environment, HarnessName, RepoUrl } from "./environment.ts";
+import { BranchName, Environment, RepoUrl } from "./environment.ts";
+import { HarnessName } from "./environment-names.ts";
 import { SessionId, Slug } from "./ids.ts";
 import { SignedUrl } from "./protocol.ts";
 import { Turn, Usage } from "./session.ts";

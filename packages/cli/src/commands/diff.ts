@@ -56,6 +56,8 @@ async function putBack(context: Context, name: string, folder: string): Promise<
   }
   ui.progress(`${name}: putting it back from ${exported.checkpoint.id}`);
   const agent = [program("hangar-agent"), "restore", "--from", from, "--repo", repo, "--home", join(folder, "home")];
+  const declared = (exported.environment?.harnesses ?? []).flatMap(({ conversation }) => conversation?.roots ?? []);
+  agent.push(...declared.flatMap((root) => ["--conversations", root]));
   await run(process.execPath, [...agent, "--identity", join(from, PLAIN), "--force"]).catch((error: Error) => {
     throw new HangarError("checkpoint_invalid", `${name} could not be put back: ${safe(error.message)}`);
   });

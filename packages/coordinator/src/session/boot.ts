@@ -8,6 +8,7 @@ import type { Deps } from "./ports.ts";
 import type { SessionRecord } from "./record.ts";
 import type { AgentIdentity } from "./faces.ts";
 import { borrowing } from "./fork.ts";
+import { declaredFor } from "./declared.ts";
 import { secretsOf } from "./secret-values.ts";
 import { failStart } from "./start-failed.ts";
 
@@ -43,6 +44,7 @@ async function spec(deps: Deps, record: SessionRecord): Promise<BootSpec> {
     harness: record.harness,
     model: record.model,
     harness_session: record.harness_session,
+    harnesses: declaredFor(environment, settings),
     setup: environment.setup,
     variables: environment.variables,
     ...(await secretsOf(deps, record.owner, environment)),

@@ -3,18 +3,11 @@
  * sandbox restores the parent's objects with the parent's key, and takes a checkpoint at once that is whole, in its own folder
  * and sealed to its own key. From then on it needs nothing of its parent, which is not touched but for a note of who waits.
  */
-import {
-  defaultBranch,
-  Environment,
-  FORKING_HARNESSES,
-  HangarError,
-  newNonce,
-  newSessionId,
-  newTurnId,
-} from "@hangar/shared";
-import type { ForkedFrom, ForkSession } from "@hangar/shared";
+import { defaultBranch, Environment, HangarError, newNonce, newSessionId, newTurnId } from "@hangar/shared";
+import type { ForkedFrom, ForkSession, HarnessDefinition } from "@hangar/shared";
 import { identityKey } from "../store/store.ts";
 import { checkpointNow } from "./checkpoint.ts";
+import { canFork, declaredFor } from "./declared.ts";
 import { expiry, isUp, iso } from "./machine.ts";
 import { EMPTY_RECORD, makeIdentity, refuseIdLike, undo } from "./new.ts";
 import { refuseArchived } from "./open.ts";
@@ -102,7 +95,7 @@ async function make(
   const environment = await environmentFor(deps, parent, name);
   const harness = input.harness ?? parent.harness;
   const conversation = harness === checkpoint.harness ? checkpoint.harness_session : null;
-  const isNative = conversation !== null && FORKING_HARNESSES.includes(harness);
+  const isNative = conversation !== null && canFork(harness, await declared(deps, parent));
   const record: SessionRecord = {
     ...parent,
     ...EMPTY_RECORD,
@@ -153,6 +146,11 @@ async function make(
     await undo(deps, record);
     throw error;
   }
+}
+
+async function declared(deps: Deps, parent: SessionRecord): Promise<HarnessDefinition[]> {
+  const environment = await deps.environments.get(parent.owner, parent.environment);
+  return environment === null ? [] : declaredFor(environment, deps.settings);
 }
 
 /** One that was made on the spot for the parent goes with it: the fork gets a copy. */

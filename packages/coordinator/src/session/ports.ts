@@ -5,6 +5,7 @@
  * `redis_unavailable` or `store_unavailable` and may or may not have happened.
  */
 import type {
+  HarnessDefinition,
   AgentCommand,
   Environment,
   EnvironmentRecord,
@@ -50,6 +51,8 @@ export interface Settings {
   /** Base URLs of the replicas as sandboxes reach them, at least one. */
   readonly agent_urls: readonly string[];
   readonly git_credentials: "host" | "off";
+  /** Declared for every environment; none: none. */
+  readonly harnesses?: readonly HarnessDefinition[];
   /** A live session is looked at no less often than this; default 60. */
   readonly idle_pass_seconds?: number;
   /** How long one use of a sandbox keeps it awake; default 90. */

@@ -71,6 +71,7 @@ describe("new", () => {
       keep_ignored: [],
       warm_pool: 0,
       warm_pool_hours: null,
+      harnesses: [],
       kubernetes: null,
     });
     expect(harness).toBe("script");
@@ -83,7 +84,15 @@ describe("new", () => {
   });
 
   it("fails the start with the name of a secret that is not set", async () => {
-    const environment = { name: "env", repo: null, base_branch: null, harness: "script", model: null, setup: null };
+    const environment = {
+      name: "env",
+      repo: null,
+      base_branch: null,
+      harness: "script",
+      model: null,
+      harnesses: [],
+      setup: null,
+    };
     const more = {
       variables: {},
       secrets: ["API_KEY"],

@@ -5,7 +5,7 @@ import { setImmediate as breathe, setTimeout as sleep } from "node:timers/promis
 import { HangarError } from "@hangar/shared";
 import { bulk } from "./bulk.ts";
 import type { ArchiveEntry } from "./tar-header.ts";
-import { scanConversations, stampOf, type ConversationFile } from "./conversation-scan.ts";
+import { scanConversations, stampOf, type ConversationFile, type ConversationRoot } from "./conversation-scan.ts";
 import {
   encodePath,
   pieceAt,
@@ -30,6 +30,8 @@ export interface CaptureOptions {
    * `full` hashes it (before a sandbox is destroyed). Smaller ones are always hashed.
    */
   readonly prefix: "edges" | "full";
+  /** Where conversations are; none: where those of the known harnesses are. */
+  readonly roots?: readonly ConversationRoot[] | undefined;
   readonly signal?: AbortSignal;
 }
 
@@ -52,7 +54,7 @@ const MOST_PARTS = 32;
 /** @throws HangarError `checkpoint_failed` when a conversation cannot be read. */
 export async function captureConversations(home: string, options: CaptureOptions): Promise<Capture> {
   const lookedAt = Date.now();
-  const { files, warnings } = scanConversations(home);
+  const { files, warnings } = scanConversations(home, options.roots);
   const before = new Map((options.parent?.files ?? []).map((file) => [file.path, file]));
   const taken: Taken[] = [];
   for (const file of files) {

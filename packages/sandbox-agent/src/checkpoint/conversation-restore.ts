@@ -19,7 +19,7 @@ import { HangarError } from "@hangar/shared";
 import { bulk } from "./bulk.ts";
 import type { ExtractRule } from "./extract-rules.ts";
 import { invalid, pathProblem } from "./tar-header.ts";
-import { CONVERSATION_ROOTS } from "./conversation-scan.ts";
+import { CONVERSATION_ROOTS, type ConversationRoot } from "./conversation-scan.ts";
 import { decodePath, encodePath, type ConversationRecord, type RecordedFile } from "./conversation-record.ts";
 
 export interface RestoreConversationOptions {
@@ -27,6 +27,8 @@ export interface RestoreConversationOptions {
   readonly unpack: (part: string, folder: string, rule: ExtractRule) => Promise<void>;
   /** Files go to their places when this is done; where it fails, none does, and its error is thrown. */
   readonly placeAfter?: Promise<unknown>;
+  /** Where conversations are; none: where those of the known harnesses are. */
+  readonly roots?: readonly ConversationRoot[] | undefined;
   readonly signal?: AbortSignal;
 }
 
@@ -41,7 +43,7 @@ export async function restoreConversations(
   record: ConversationRecord,
   options: RestoreConversationOptions,
 ): Promise<{ paths: Buffer[] }> {
-  for (const file of record.files) checkPath(file);
+  for (const file of record.files) checkPath(file, options.roots ?? CONVERSATION_ROOTS);
   // One that a kill cut off left its folder behind.
   for (const name of readdirSync(home))
     if (name.startsWith(STAGE)) rmSync(`${home}/${name}`, { recursive: true, force: true });
@@ -60,12 +62,13 @@ export async function restoreConversations(
 const STAGE = ".hangar-restore-";
 
 /** Nothing outside the conversation folders is written, whatever a record says. */
-function checkPath(file: RecordedFile): void {
+function checkPath(file: RecordedFile, roots: readonly ConversationRoot[]): void {
   const path = decodePath(file.path);
   const text = path.toString("latin1");
-  const root = CONVERSATION_ROOTS.find(({ folder }) => text.startsWith(`${folder}/`));
-  if (pathProblem(path) || root === undefined || (file.kind === "file" && root.only && !root.only.test(text)))
-    throw invalid("its record names a file that is no conversation", path);
+  const name = text.slice(text.lastIndexOf("/") + 1);
+  const isIn = ({ folder, only }: ConversationRoot): boolean =>
+    text.startsWith(`${folder}/`) && (file.kind !== "file" || only === undefined || only(name));
+  if (pathProblem(path) || !roots.some(isIn)) throw invalid("its record names a file that is no conversation", path);
   let end = 0;
   for (const segment of file.segments) {
     if (segment.offset !== end) throw invalid("its record has a gap", path);

@@ -22,19 +22,19 @@ export interface ConversationFile {
   readonly sqlite: boolean;
 }
 
-interface Root {
+export interface ConversationRoot {
   readonly harness: string;
   readonly folder: string;
-  /** File names that count; all when absent. */
-  readonly only?: RegExp;
+  /** Whether a file of that name counts; all when absent. */
+  readonly only?: (name: string) => boolean;
 }
 
-export const CONVERSATION_ROOTS: readonly Root[] = [
+export const CONVERSATION_ROOTS: readonly ConversationRoot[] = [
   { harness: "claude", folder: ".claude/projects" },
   { harness: "codex", folder: ".codex/sessions" },
   { harness: "pi", folder: ".pi/agent/sessions" },
-  { harness: "antigravity", folder: ".gemini/antigravity-cli/conversations", only: /\.db$/ },
-  { harness: "script", folder: ".hangar-script/sessions", only: /\.jsonl$/ },
+  { harness: "antigravity", folder: ".gemini/antigravity-cli/conversations", only: (name) => name.endsWith(".db") },
+  { harness: "script", folder: ".hangar-script/sessions", only: (name) => name.endsWith(".jsonl") },
 ];
 
 /** Where harnesses and other programs keep credentials: a link out of a conversation folder into these is not followed. */
@@ -59,13 +59,16 @@ const COMPANION = /\.db-(?:wal|shm|journal)$/;
  * Sorted by path. Special files are passed over; `warnings` names what was meant to be kept and cannot be: a folder or
  * file that cannot be read, a link that leads out of the home.
  */
-export function scanConversations(home: string): { files: ConversationFile[]; warnings: string[] } {
+export function scanConversations(
+  home: string,
+  roots: readonly ConversationRoot[] = CONVERSATION_ROOTS,
+): { files: ConversationFile[]; warnings: string[] } {
   const scan: Scan = { home, realHome: realOf(Buffer.from(home)) ?? home, roots: [], files: [], warnings: [] };
-  for (const root of CONVERSATION_ROOTS) {
+  for (const root of roots) {
     const real = realOf(Buffer.from(`${home}/${root.folder}`));
     if (real !== null) scan.roots.push(real);
   }
-  for (const root of CONVERSATION_ROOTS) scanRoot(scan, root);
+  for (const root of roots) scanRoot(scan, root);
   scan.files.sort((a, b) => Buffer.compare(a.path, b.path));
   return { files: scan.files, warnings: scan.warnings };
 }
@@ -80,7 +83,7 @@ interface Scan {
 }
 
 interface Place {
-  readonly root: Root;
+  readonly root: ConversationRoot;
   readonly path: Buffer;
   /** Reached by a link. */
   readonly linked: boolean;
@@ -88,7 +91,7 @@ interface Place {
   readonly within: readonly string[];
 }
 
-function scanRoot(scan: Scan, root: Root): void {
+function scanRoot(scan: Scan, root: ConversationRoot): void {
   const abs = Buffer.from(`${scan.home}/${root.folder}`);
   const real = realOf(abs);
   if (real === null) return;
@@ -122,7 +125,7 @@ function member(scan: Scan, place: Place, path: Buffer, name: string): void {
   if (stat.isDirectory()) folder(scan, { ...place, path });
   else if (stat.isSymbolicLink()) link(scan, place, path, stat);
   else if (stat.isFile()) {
-    if (COMPANION.test(name) || (place.root.only && !place.root.only.test(name))) return;
+    if (COMPANION.test(name) || (place.root.only && !place.root.only(name))) return;
     if (place.linked && CREDENTIAL_NAME.test(name)) return;
     scan.files.push(fileOf(scan, path, stat, name.endsWith(".db")));
   }

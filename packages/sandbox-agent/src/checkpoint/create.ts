@@ -121,6 +121,7 @@ class Attempt {
       part: this.#agentPart,
       scratch: stores,
       prefix: quiesced ? "full" : "edges",
+      roots: this.#ws.conversationRoots,
       ...(signal && { signal }),
     });
     const [scan, capture] = await Promise.all([scanning, capturing]);

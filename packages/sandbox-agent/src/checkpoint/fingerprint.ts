@@ -33,7 +33,14 @@ export async function lookAtConversations(
   mkdirSync(ws.scratch, { recursive: true });
   const scratch = mkdtempSync(join(ws.scratch, "look-"));
   try {
-    return await captureConversations(ws.home, { parent, part: "look", scratch, prefix, ...(signal && { signal }) });
+    return await captureConversations(ws.home, {
+      parent,
+      part: "look",
+      scratch,
+      prefix,
+      roots: ws.conversationRoots,
+      ...(signal && { signal }),
+    });
   } finally {
     rmSync(scratch, { recursive: true, force: true });
   }

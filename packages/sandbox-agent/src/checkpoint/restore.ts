@@ -166,6 +166,7 @@ class Restore {
     await restoreConversations(this.#ws.home, meta.conversations, {
       unpack: async (name, stage, rule) => void (await spool.extract(name, stage, "now", rule)),
       placeAfter,
+      roots: this.#ws.conversationRoots,
       ...(this.#options.signal && { signal: this.#options.signal }),
     });
   }

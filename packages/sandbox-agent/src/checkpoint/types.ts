@@ -1,6 +1,7 @@
 /** What the checkpoint engine takes and gives; `engine.ts` is the face that others import. */
 import type { Readable } from "node:stream";
 import type { CheckpointReason, LeftOut, Part } from "@hangar/shared";
+import type { ConversationRoot } from "./conversation-scan.ts";
 import type { Memory } from "./memory.ts";
 import type { Meta, MetaObject } from "./meta.ts";
 import type { ParentState } from "./parent.ts";
@@ -20,6 +21,8 @@ export interface Workspace {
   /** The remote's branch that the environment clones; taken as long-lived like the remote's default branch. */
   readonly baseBranch?: string | null;
   /** Environment for git's network access (credential helpers, proxies, ssh agent); default: PATH and HOME only. */
+  /** Where conversations are, below the home; none: where those of the known harnesses are. */
+  readonly conversationRoots?: readonly ConversationRoot[];
   readonly networkEnv?: Readonly<Record<string, string>>;
 }
 

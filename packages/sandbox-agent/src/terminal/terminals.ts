@@ -21,7 +21,8 @@ export interface TerminalsOptions {
   readonly cwd: string;
   readonly shell: string;
   readonly env: Readonly<Record<string, string>>;
-  readonly harness: Harness;
+  /** The one that the session is with now. */
+  readonly harness: () => Harness;
   readonly model: string | null;
   readonly conversation: Conversation;
   readonly activity: ActivityWatch;
@@ -105,7 +106,8 @@ export class Terminals {
 
   /** A file, since the harness's own variables must not appear among a process's arguments. */
   async #resume(): Promise<[string, ...string[]]> {
-    const { harness, home, cwd, model, conversation, state } = this.#options;
+    const { home, cwd, model, conversation, state } = this.#options;
+    const harness = this.#options.harness();
     if (this.#options.turnRunning()) {
       throw new HangarError("wrong_state", "A turn is running in this conversation: wait for it, or cancel it");
     }

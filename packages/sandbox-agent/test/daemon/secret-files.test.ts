@@ -13,6 +13,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
+import { CONVERSATION_ROOTS } from "../../src/checkpoint/conversation.ts";
 import { linkSecretFiles, writeSecretFiles } from "../../src/secret-files.ts";
 
 let root: string;
@@ -29,6 +30,7 @@ const start = (...files: { name: string; path: string; value: string; mode?: str
   const input = {
     home,
     cwd,
+    roots: CONVERSATION_ROOTS,
     files: files.map(({ name, path, value, mode = "0600" }) => ({ name, path, value, mode })),
   };
   writeSecretFiles(input);

@@ -179,6 +179,7 @@ export async function stage(change: Partial<BootSpec> = {}): Promise<Stage> {
     adopt: false,
     baseline: false,
     renamed_branch: null,
+    harnesses: [],
     git_credentials: false,
     settings: { checkpoint_minutes: 0, max_untracked_bytes: 50 * 1024 * 1024, max_part_bytes: 100 * 1024 * 1024 },
     ...change,

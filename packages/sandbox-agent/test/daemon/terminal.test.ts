@@ -1,7 +1,7 @@
 import { mkdirSync, symlinkSync } from "node:fs";
 import { execFileSync } from "node:child_process";
 import { join } from "node:path";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import type { WebSocket } from "ws";
 import type { StandInCoordinator } from "./stand-in-coordinator.ts";
 import { exec, stage, turn } from "./support.ts";
@@ -70,8 +70,14 @@ test("a terminal echoes, resizes, and its shell lives on in tmux after it is lef
   await screen.shows("still-42");
   await screen.shows(sandbox.repo);
   screen.resize(120, 40);
-  screen.type("stty size\r");
-  await screen.shows(" 120");
+  // What is typed right behind it may come before tmux has told the shell.
+  await vi.waitFor(
+    () => {
+      screen.type("stty size\r");
+      expect(screen.shown).toContain(" 120");
+    },
+    { timeout: 30_000, interval: 500 },
+  );
   await coordinator.until(() => coordinator.heartbeats.at(-1)?.activity.terminals_open === 1, "one open terminal");
   const { activity } = coordinator.heartbeats.at(-1)!;
   expect(activity.tmux_clients).toBe(0);

@@ -4,7 +4,7 @@ import { cp, stat, truncate } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { Harness, OutputParser, TurnContext, Verdict } from "../../src/harness/harness.ts";
-import { harnessFor } from "../../src/harness/registry.ts";
+import { makeHarnesses } from "../../src/harness/registry.ts";
 import { script } from "../../src/harness/script.ts";
 import { makeSandbox, say } from "./support.ts";
 
@@ -69,8 +69,9 @@ test("the handoff mark is passed on", async () => {
 });
 
 test("harnesses are known by name, and an unknown one is said", () => {
-  for (const name of ["claude", "codex", "pi", "antigravity", "script"]) expect(harnessFor(name).name).toBe(name);
-  expect(() => harnessFor("clade")).toThrow(
+  for (const name of ["claude", "codex", "pi", "antigravity", "script"])
+    expect(makeHarnesses([])(name).name).toBe(name);
+  expect(() => makeHarnesses([])("clade")).toThrow(
     'There is no harness "clade": use one of claude, codex, pi, antigravity, script',
   );
 });

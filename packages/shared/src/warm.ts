@@ -4,7 +4,9 @@
  * daemon fetches its boot answer and goes on as that session's sandbox. It holds no secrets before.
  */
 import { z } from "zod";
-import { BranchName, HarnessName, RepoUrl, VariableName } from "./environment.ts";
+import { BranchName, RepoUrl } from "./environment.ts";
+import { HarnessName, VariableName } from "./environment-names.ts";
+import { HarnessDefinition } from "./harness-definition.ts";
 import { SandboxId, WarmId } from "./ids.ts";
 
 /** What a warm sandbox is made of. */
@@ -13,6 +15,7 @@ export const WarmBoot = z.strictObject({
   base_branch: BranchName.nullable(),
   cwd: z.string(),
   harness: HarnessName,
+  harnesses: z.array(HarnessDefinition),
   setup: z.string().nullable(),
   variables: z.record(VariableName, z.string()),
   git_credentials: z.boolean(),

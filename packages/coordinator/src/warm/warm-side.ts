@@ -1,6 +1,7 @@
 /** What the daemon of a warm sandbox is told and says: see `warm.ts` of the shared package. */
 import { HangarError, repoFolder } from "@hangar/shared";
 import type { GitCredentialAnswer, GitCredentialRequest, ToWarm, WarmState } from "@hangar/shared";
+import { declaredFor } from "../session/declared.ts";
 import { agentToken } from "../session/agent-token.ts";
 import type { Deps, WarmRecord } from "../session/ports.ts";
 import { poolOf } from "./pool.ts";
@@ -40,7 +41,8 @@ export function makeWarmSide(deps: Deps): WarmSide {
     },
     async welcome(id) {
       const record = await known(id);
-      const { repo, base_branch, harness, setup, variables } = await environmentOf(record);
+      const environment = await environmentOf(record);
+      const { repo, base_branch, harness, setup, variables } = environment;
       await deps.warm.heard(id, deps.clock());
       const { settings } = deps;
       return {
@@ -55,6 +57,7 @@ export function makeWarmSide(deps: Deps): WarmSide {
           variables,
           git_credentials:
             settings.git_credentials === "host" && deps.credentials !== null && /^https?:/.test(repo ?? ""),
+          harnesses: declaredFor(environment, settings),
           fetch_seconds: settings.warm_fetch_seconds ?? FETCH_SECONDS,
         },
       };

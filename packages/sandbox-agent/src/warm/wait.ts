@@ -9,7 +9,7 @@ import { z } from "zod";
 import { pause } from "../backoff.ts";
 import type { Config } from "../config.ts";
 import { readJson, replaceFile } from "../durable.ts";
-import { harnessFor } from "../harness/registry.ts";
+import { makeHarnesses } from "../harness/registry.ts";
 import { newLog } from "../log.ts";
 import { prepareEnvironment } from "../sandbox-env.ts";
 import { tmuxFolder } from "../terminal/tmux.ts";
@@ -113,7 +113,7 @@ class Waiting {
     const env = await prepareEnvironment({
       config,
       boot: { session: config.sandbox, secrets: {}, ...boot },
-      harness: harnessFor(boot.harness),
+      harness: makeHarnesses(boot.harnesses)(boot.harness),
       agent: [process.execPath, process.argv[1] ?? ""],
       tmuxFolder: tmuxFolder(config.state, config.sandbox),
     });

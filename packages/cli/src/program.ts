@@ -4,12 +4,13 @@ import { Command, InvalidArgumentError, Option } from "commander";
 import packageJson from "../package.json" with { type: "json" };
 import { applyEnvironments, listEnvironments, removeEnvironment, showEnvironment } from "./commands/environment.ts";
 import { attach } from "./commands/attach.ts";
+import { checkWork } from "./commands/check.ts";
 import { exec, listSandboxes } from "./commands/sandbox.ts";
-import { listSecrets, removeSecret, setSecret } from "./commands/secret.ts";
 import { examples, json } from "./program-parts.ts";
 import { diffSessions } from "./commands/diff.ts";
 import { forkSession } from "./commands/fork.ts";
 import { exportSession, importSession } from "./commands/transfer.ts";
+import { secrets } from "./program-secret.ts";
 import { vault } from "./program-vault.ts";
 import * as session from "./commands/session.ts";
 import { demo } from "./commands/demo.ts";
@@ -106,6 +107,7 @@ A file, as YAML or JSON (only the name is needed; several: separated by ---):
   harness: claude                 # or codex, pi, antigravity, script
   model: null
   setup: npm ci                   # a shell script, run in the fresh clone
+  check: npm test                 # tells whether the work is good: hangar session check
   variables: { NODE_ENV: test }
   secrets:                        # by name: see hangar secret set
     - ANTHROPIC_API_KEY           # a variable
@@ -139,44 +141,6 @@ function environments(env: Command, context: Context): void {
     .description("remove one that no session uses")
     .addHelpText("after", examples("hangar env rm app"))
     .action((name) => removeEnvironment(context, name));
-}
-
-function secrets(secret: Command, context: Context): void {
-  secret
-    .command("set <name>")
-    .description("set one; its value comes from standard input, or is asked for")
-    .option("--from-env [variable]", "take the value from a variable (without a name: of the same name)")
-    .option("--file <file>", "take the value from a file, of UTF-8 text")
-    .option(
-      "--as <path>",
-      "in the sandbox it is a file, byte for byte, and no variable: ~/PATH, or one inside the repo",
-    )
-    .option("--mode <mode>", "of that file, for its owner alone (0600)")
-    .option("--env <environment>", "for that environment alone; it goes before the one for all")
-    .addOption(json())
-    .addHelpText(
-      "after",
-      examples(
-        "hangar secret set ANTHROPIC_API_KEY",
-        "hangar secret set NPM_TOKEN < token.txt",
-        "hangar secret set ANTHROPIC_API_KEY --from-env",
-        "hangar secret set KUBECONFIG_DEV --file ~/.kube/dev.yaml --as '~/.kube/config'",
-        "hangar secret set NPM_TOKEN --env app < token.txt",
-      ),
-    )
-    .action((name, options) => setSecret(context, name, options));
-  secret
-    .command("list")
-    .description("their names; values are never shown")
-    .addOption(json())
-    .addHelpText("after", examples("hangar secret list"))
-    .action((options) => listSecrets(context, options));
-  secret
-    .command("rm <name>")
-    .description("remove one")
-    .option("--env <environment>", "the one for that environment alone")
-    .addHelpText("after", examples("hangar secret rm NPM_TOKEN", "hangar secret rm NPM_TOKEN --env app"))
-    .action((name, options) => removeSecret(context, name, options));
 }
 
 function sessions(command: Command, context: Context): void {
@@ -256,6 +220,13 @@ function sessions(command: Command, context: Context): void {
     .addOption(json())
     .addHelpText("after", examples("hangar session cancel csv-fix"))
     .action((name, turn, options) => session.cancelTurn(context, name, turn, options));
+  command
+    .command("check <name> [script...]")
+    .description("run the check of the work, the environment's or this one, and keep what it said; fails as it does")
+    .option("--timeout <seconds>", "end it after so long (600)", whole)
+    .addOption(json())
+    .addHelpText("after", examples("hangar session check csv-fix", 'hangar session check csv-fix "npm test"'))
+    .action((name, words, options) => checkWork(context, name, words, options));
   command
     .command("export <name>")
     .description("a session as a folder, for a Hangar elsewhere; one that is up is checkpointed first")

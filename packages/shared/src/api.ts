@@ -10,6 +10,7 @@
  *   POST   /api/sessions/{id}/send             SendMessage → 202 { session: Session, turn: Turn }
  *   POST   /api/sessions/{id}/suspend          SuspendSession → 202 Session
  *   POST   /api/sessions/{id}/archive          → 202 Session
+ *   POST   /api/sessions/{id}/check            CheckSession → CheckResult   runs the check and keeps what it said
  *   POST   /api/sessions/{id}/checkpoint       → { outcome: CheckpointOutcome, checkpoint: Checkpoint | null }
  *   GET    /api/sessions/{id}/checkpoints      → { checkpoints: Checkpoint[] }
  *   POST   /api/sessions/{id}/restore          RestoreSession → 202 Session
@@ -33,7 +34,7 @@ import { AgentEvent } from "./protocol.ts";
 import { BranchName, Environment, RepoUrl, SecretMode, SecretPath } from "./environment.ts";
 import { HarnessName, VariableName } from "./environment-names.ts";
 import { CheckpointId, SandboxId, SessionId, Slug, TurnId } from "./ids.ts";
-import { SessionState, StartPhase, TurnState } from "./session.ts";
+import { CheckResult, SessionState, StartPhase, TurnState } from "./session.ts";
 
 /** Longest message of a turn, characters. */
 export const MAX_MESSAGE = 1_000_000;
@@ -114,6 +115,13 @@ export const Resealed = z.strictObject({
   retired: z.string().nullable(),
 });
 export type Resealed = z.infer<typeof Resealed>;
+
+export const CheckSession = z.strictObject({
+  /** A shell script; none: the environment's. */
+  check: z.string().min(1).max(65_536).optional(),
+  timeout_seconds: z.number().int().min(1).max(3600).default(600),
+});
+export type CheckSession = z.infer<typeof CheckSession>;
 
 export const ExecRequest = z.strictObject({
   argv: z.array(z.string().max(131_072)).min(1).max(1000),
@@ -215,6 +223,7 @@ export const SessionEvent = z.object({
         reason: z.string(),
         new_bytes: z.number(),
       }),
+      z.strictObject({ type: z.literal("checked"), result: CheckResult }),
       z.strictObject({ type: z.literal("kept"), idle_minutes: z.number() }),
     ]),
   ]),

@@ -88,6 +88,8 @@ export const Environment = z.strictObject({
   harnesses: HarnessDefinitions.default([]),
   /** A shell script, run in the fresh clone before the restore. */
   setup: z.string().max(65_536).nullable().default(null),
+  /** A shell script that tells whether the work is good, run in the repo when it is asked for: tests, say. */
+  check: z.string().min(1).max(65_536).nullable().default(null),
   variables: z.record(VariableName, z.string().max(65_536)).default({}),
   /** Secrets in the vault, injected fresh at every open: by name as variables, or `{ name, file, mode }` as files. */
   secrets: z.array(SecretRef).max(200).default([]),

@@ -53,6 +53,22 @@ export const Turn = z.strictObject({
 });
 export type Turn = z.infer<typeof Turn>;
 
+/** What the work's check said when it was run last. */
+export const CheckResult = z.strictObject({
+  /** The script, cut. */
+  check: z.string(),
+  at: z.iso.datetime(),
+  /** 0: the work is good. */
+  exit_code: z.number().int(),
+  /** It was ended by its time limit. */
+  timed_out: z.boolean(),
+  /** The end of what it printed, both streams; redacted. */
+  output: z.string(),
+  /** The newest turn that had begun by then; none: none had. */
+  turn: TurnId.nullable(),
+});
+export type CheckResult = z.infer<typeof CheckResult>;
+
 /** The session and checkpoint that a fork began from. */
 export const ForkedFrom = z.strictObject({ session: SessionId, name: Slug, checkpoint: CheckpointId });
 export type ForkedFrom = z.infer<typeof ForkedFrom>;
@@ -102,6 +118,8 @@ export const Session = z.strictObject({
   leftover_sandbox: SandboxId.nullable(),
   /** The last assistant message of a session, kept also after archive. */
   last_summary: z.string().nullable(),
+  /** None: it was never run. */
+  last_check: CheckResult.nullable(),
   usage: Usage.nullable(),
   job_id: z.string().nullable(),
   created_at: z.iso.datetime(),

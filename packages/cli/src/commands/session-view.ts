@@ -1,5 +1,5 @@
 /** How sessions, turns and checkpoints look to a person. */
-import type { Checkpoint, Session, SessionListItem, Turn, Usage } from "@hangar/shared";
+import type { Checkpoint, CheckResult, Session, SessionListItem, Turn, Usage } from "@hangar/shared";
 import { ago, bytes, firstLine, safe, table, type Ui } from "../ui.ts";
 
 export function showList(ui: Ui, sessions: readonly SessionListItem[], now: number): void {
@@ -62,6 +62,7 @@ export function showSession(ui: Ui, session: Session, now: number): void {
     "queue",
     queued.length > 0 ? `${queued.length} waiting: ${queued.map((turn) => quote(turn.message)).join(", ")}` : null,
   );
+  row("check", session.last_check && `${checkLine(session.last_check)}, ${ago(session.last_check.at, now)}`);
   row("usage", usageText(session.usage));
   if (session.turns.length > 0) ui.out(color.dim("turns"));
   for (const turn of session.turns.slice(-5)) showTurn(ui, turn);
@@ -114,6 +115,9 @@ const marksOf = (turn: Turn): string[] => [
   ...(turn.handoff ? ["began with a handoff account, which is lossy"] : []),
   ...(turn.conversation_lost ? ["the agent's conversation was lost"] : []),
 ];
+
+export const checkLine = ({ check, exit_code, timed_out }: CheckResult): string =>
+  `${timed_out ? "did not end in time" : exit_code === 0 ? "passed" : `failed, exit code ${exit_code}`}: ${safe(firstLine(check)).slice(0, 80)}`;
 
 /** One line about a turn that ended. */
 export function turnLine(turn: Turn): string {

@@ -1,5 +1,5 @@
 /** `/api/sessions`: make, list, look at, keep, remove; open, suspend, archive; and their events. */
-import { ForkSession, KeepSession, NewSession, OpenSession, SuspendSession } from "@hangar/shared";
+import { CheckSession, ForkSession, KeepSession, NewSession, OpenSession, SuspendSession } from "@hangar/shared";
 import type { Sessions } from "../session/sessions.ts";
 import { eventStream, type StreamDeps } from "./events.ts";
 import { OWNER } from "./auth.ts";
@@ -26,6 +26,10 @@ export const sessionRoutes = (sessions: Sessions, streams: StreamDeps): Routes =
   },
   "/api/sessions/:id/archive": {
     POST: async (c) => c.json(await sessions.archive(OWNER, param(c, "id")), 202),
+  },
+  "/api/sessions/:id/check": {
+    POST: async (c) =>
+      c.json(await sessions.check(OWNER, param(c, "id"), await readBody(c, CheckSession), c.req.raw.signal)),
   },
   "/api/sessions/:id/fork": {
     POST: async (c) => {

@@ -6,6 +6,8 @@ import type {
   BeginCheckpoint,
   BootSpec,
   Checkpoint,
+  CheckResult,
+  CheckSession,
   CheckpointOutcome,
   CommitAnswer,
   CommitCheckpoint,
@@ -56,6 +58,8 @@ export interface Sessions {
   remove(owner: string, ref: string, options: { force: boolean }): Promise<void>;
   /** Waits for the outcome. `wrong_state` without a sandbox that is up. */
   checkpointNow(owner: string, ref: string): Promise<{ outcome: CheckpointOutcome; checkpoint: Checkpoint | null }>;
+  /** Waits for it. `invalid_request` where there is none; `wrong_state` without a sandbox that is up. */
+  check(owner: string, ref: string, input: CheckSession, signal?: AbortSignal): Promise<CheckResult>;
   checkpoints(owner: string, ref: string): Promise<Checkpoint[]>;
   /** `checkpoint_not_found`. */
   restore(owner: string, ref: string, input: RestoreSession): Promise<Session>;

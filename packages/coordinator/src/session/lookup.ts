@@ -72,6 +72,7 @@ function toSession(deps: Deps, record: SessionRecord, turns: Turn[], checkpoints
     forked_from: record.forked_from ?? null,
     leftover_sandbox: record.leftover_sandbox,
     last_summary: record.last_summary,
+    last_check: record.last_check ?? null,
     usage: record.usage,
     job_id: record.job_id,
     created_at: record.created_at,

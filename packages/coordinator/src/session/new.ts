@@ -187,5 +187,6 @@ export const EMPTY_RECORD = {
   forks_waiting: [],
   importing_until: 0,
   last_summary: null,
+  last_check: null,
   usage: null,
 } as const satisfies Partial<SessionRecord>;

@@ -1,5 +1,6 @@
 /** The user's face of this folder, assembled from the use cases; the others beside it. */
 import { SessionState } from "@hangar/shared";
+import { check } from "./check.ts";
 import { checkpointNow, restore } from "./checkpoint.ts";
 import { archive, remove } from "./end.ts";
 import { exportSession } from "./export.ts";
@@ -40,6 +41,7 @@ export function makeSessions(deps: Deps): Sessions {
     archive: async (owner, ref) => show(deps, await archive(deps, await located(owner, ref))),
     remove: async (owner, ref, options) => remove(deps, await located(owner, ref), options),
     checkpointNow: async (owner, ref) => checkpointNow(deps, await find(deps, owner, ref)),
+    check: async (owner, ref, input, signal) => check(deps, await find(deps, owner, ref), input, signal),
     async checkpoints(owner, ref) {
       const checkpoints = await deps.sessions.checkpoints(await located(owner, ref));
       return checkpoints.map(toCheckpoint);

@@ -64,6 +64,7 @@ describe("new", () => {
       harness: "script",
       model: null,
       setup: null,
+      check: null,
       variables: {},
       secrets: [],
       idle_minutes: 30,
@@ -92,6 +93,7 @@ describe("new", () => {
       model: null,
       harnesses: [],
       setup: null,
+      check: null,
     };
     const more = {
       variables: {},

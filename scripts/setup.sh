@@ -45,7 +45,7 @@ npm_packages() {
 
 system_packages() {
   wanted="redis-server tmux bubblewrap git age"
-  if [ "$want" != run ]; then wanted="$wanted procps zstd"; fi
+  if [ "$want" != run ]; then wanted="$wanted procps zstd kubernetes-client"; fi
   if [ "$want" = bench ]; then wanted="$wanted restic borgbackup time"; fi
   missing=$(missing_of "$wanted")
   if [ -z "$missing" ]; then return; fi
@@ -75,6 +75,7 @@ missing_of() {
       bubblewrap) [ "$(uname -s)" = Linux ] || continue; program=bwrap ;;
       borgbackup) program=borg ;;
       procps) program=ps ;;
+      kubernetes-client) program=kubectl ;;
       time) [ -x /usr/bin/time ] && continue; program=/usr/bin/time ;;
       *) program=$package ;;
     esac
@@ -114,6 +115,7 @@ brew_names() {
     case $package in
       redis-server) printf ' redis' ;;
       time) printf ' gnu-time' ;;
+      kubernetes-client) printf ' kubernetes-cli' ;;
       *) printf ' %s' "$package" ;;
     esac
   done

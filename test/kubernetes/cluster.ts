@@ -14,7 +14,13 @@ import { createServer } from "node:net";
 import { homedir, tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { KubeConfig, RbacAuthorizationV1Api } from "@kubernetes/client-node";
+import {
+  KubeConfig,
+  loadAllYaml,
+  RbacAuthorizationV1Api,
+  type V1PolicyRule,
+  type V1Role,
+} from "@kubernetes/client-node";
 import { type Cluster, connectCluster } from "@hangar/coordinator/driver/kubernetes/client";
 import { lockWithin } from "@hangar/coordinator/embedded/lock";
 import { makeRemote, run, sleep, startHangar, type TestHangar } from "../support/hangar.ts";
@@ -65,11 +71,38 @@ export interface TestCluster {
   close(): Promise<void>;
 }
 
-/** A namespace of its own. One test file at a time has the cluster. */
-export async function openCluster(found: Found): Promise<TestCluster> {
+/** Runs `work`, with a folder for its files, while these namespaces are there; none of them may be before. */
+export async function withNamespaces<T>(
+  found: Found,
+  names: readonly string[],
+  work: (dir: string) => Promise<T>,
+): Promise<T> {
+  const lock = await lockCluster();
+  const { core } = connectCluster({ kubeconfig: found.kubeconfig, namespace: "default" });
+  const dir = await mkdtemp(join(tmpdir(), "hangar-cluster-"));
+  const made: string[] = [];
+  try {
+    for (const name of names) {
+      await core.createNamespace({ body: { metadata: { name } } });
+      made.push(name);
+    }
+    return await work(dir);
+  } finally {
+    for (const name of made) await core.deleteNamespace({ name }).catch(() => undefined);
+    await rm(dir, { recursive: true, force: true });
+    lock.release();
+  }
+}
+
+async function lockCluster() {
   const cache = join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "hangar-tests");
   await mkdir(cache, { recursive: true });
-  const lock = await lockWithin(join(cache, "cluster.lock"), 20 * 60_000);
+  return await lockWithin(join(cache, "cluster.lock"), 20 * 60_000);
+}
+
+/** A namespace of its own. One test file at a time has the cluster. */
+export async function openCluster(found: Found): Promise<TestCluster> {
+  const lock = await lockCluster();
   const namespace = `hangar-test-${Date.now().toString(36)}`;
   const api = connectCluster({ kubeconfig: found.kubeconfig, namespace });
   const image = await sandboxImage(found);
@@ -131,13 +164,12 @@ export async function openCluster(found: Found): Promise<TestCluster> {
   };
 }
 
-/** What docs/kubernetes.md says that a coordinator must be allowed, and nothing else. */
-const RIGHTS = [
-  { apiGroups: [""], resources: ["pods"], verbs: ["get", "list", "watch", "create", "patch", "delete"] },
-  { apiGroups: [""], resources: ["secrets"], verbs: ["create", "patch", "delete"] },
-  { apiGroups: [""], resources: ["events"], verbs: ["list", "watch"] },
-  { apiGroups: ["networking.k8s.io"], resources: ["networkpolicies"], verbs: ["create", "update"] },
-];
+/** What the manifests allow a coordinator, and nothing else. */
+async function rights(): Promise<V1PolicyRule[]> {
+  const text = await readFile(join(root, "terraform/manifests/base/rbac.yaml"), "utf8");
+  const role = (loadAllYaml(text) as V1Role[]).find(({ kind }) => kind === "Role");
+  return role?.rules ?? [];
+}
 
 /** The kubeconfig of a service account that may do that in the tests' namespace. */
 async function leastRights({ kubeconfig }: Found, { core, namespace }: Cluster): Promise<string> {
@@ -146,7 +178,7 @@ async function leastRights({ kubeconfig }: Found, { core, namespace }: Cluster):
   const rbac = config.makeApiClient(RbacAuthorizationV1Api);
   const name = "hangar-coordinator";
   await core.createNamespacedServiceAccount({ namespace, body: { metadata: { name } } });
-  await rbac.createNamespacedRole({ namespace, body: { metadata: { name }, rules: RIGHTS } });
+  await rbac.createNamespacedRole({ namespace, body: { metadata: { name }, rules: await rights() } });
   await rbac.createNamespacedRoleBinding({
     namespace,
     body: {

@@ -1,26 +1,37 @@
 /**
- * `npm run bench [S|M|L …]`: measures Hangar beside what a user would take instead, in one run, and writes docs/benchmarks.md.
+ * `npm run bench [S|M|L|turn …]`: measures Hangar beside what a user would take instead, in one run, and writes docs/benchmarks.md.
  * Ratios count; absolute times are this machine's.
  */
 import { execFileSync } from "node:child_process";
 import { mkdtemp, readFile, rm, statfs, writeFile } from "node:fs/promises";
 import { cpus, tmpdir, totalmem } from "node:os";
-import { join } from "node:path";
+import { delimiter, join } from "node:path";
+import { agentClis } from "../support/agent-clis.ts";
 import { engineRows } from "./engine.ts";
 import { idleRows, openRows } from "./live.ts";
 import { peerRows } from "./peers.ts";
 import type { Row } from "./row.ts";
+import { turnRows } from "./turn.ts";
 import { makeWorkload, type Size, SHAPES } from "./workload.ts";
 
-const given = process.argv.slice(2).filter((arg): arg is Size => arg in SHAPES);
+type Name = Size | "turn";
+const NAMES = [...Object.keys(SHAPES), "turn"];
+const given = process.argv.slice(2).filter((arg): arg is Name => NAMES.includes(arg));
 const sizes = given.length > 0 ? given : (["S"] as const);
 const file = new URL("../../docs/benchmarks.md", import.meta.url);
 
 for (const size of sizes) {
+  console.error(`workload ${size} …`);
+  const rows: Row[] = size === "turn" ? await turnRows() : await workRows(size);
+  const table = tableOf(rows);
+  console.log(table);
+  await writeSection(size, `${await measured(size)}\n\n${table}`);
+}
+
+async function workRows(size: Size): Promise<Row[]> {
   const dir = await mkdtemp(join(tmpdir(), "hangar-bench-"));
   const rows: Row[] = [];
   try {
-    console.error(`workload ${size} …`);
     const workload = makeWorkload(join(dir, "workload"), size);
     rows.push(...(await engineRows(size, workload, join(dir, "scratch"))));
     rows.push(...(await peerRows(size, workload, join(dir, "peers"))));
@@ -28,9 +39,7 @@ for (const size of sizes) {
   } finally {
     await rm(dir, { recursive: true, force: true });
   }
-  const table = tableOf(rows);
-  console.log(table);
-  await writeSection(size, `${await measured(size)}\n\n${table}`);
+  return rows;
 }
 
 function tableOf(rows: readonly Row[]): string {
@@ -44,17 +53,29 @@ function tableOf(rows: readonly Row[]): string {
   ].join("\n");
 }
 
-async function measured(size: Size): Promise<string> {
-  const version = (program: string, ...args: string[]): string =>
-    execFileSync(program, args, { encoding: "utf8" }).split("\n")[0]?.trim() ?? "";
+async function measured(size: Name): Promise<string> {
   const machine = `${cpus().length} cores (${cpus()[0]?.model.trim()}), ${Math.round(totalmem() / 2 ** 30)} GiB, files on ${await fileSystem()}`;
   const programs = [
     `Node ${process.versions.node}`,
     version("git", "--version"),
-    version("restic", "version").split(" ").slice(0, 2).join(" "),
-    version("borg", "--version"),
+    ...(size === "turn" ? await cliVersions() : peerVersions()),
   ].join(", ");
   return `Measured ${new Date().toISOString().slice(0, 10)} by \`npm run bench ${size}\` on ${machine}; ${programs}. Medians; each ratio is the median of pairs run in turn.`;
+}
+
+function version(program: string, ...args: string[]): string {
+  return execFileSync(program, args, { encoding: "utf8" }).split("\n")[0]?.trim() ?? "";
+}
+
+function peerVersions(): string[] {
+  return [version("restic", "version").split(" ").slice(0, 2).join(" "), version("borg", "--version")];
+}
+
+async function cliVersions(): Promise<string[]> {
+  const folders = (await agentClis()).split(delimiter);
+  return ["claude", "codex", "pi"].map(
+    (name, i) => `${name} ${version(join(folders[i] ?? "", name), "--version").replace(/[^\d.]/g, "")}`,
+  );
 }
 
 async function fileSystem(): Promise<string> {
@@ -69,7 +90,7 @@ async function fileSystem(): Promise<string> {
 }
 
 /** One section a workload; the others stay as they were measured. */
-async function writeSection(size: Size, text: string): Promise<void> {
+async function writeSection(size: Name, text: string): Promise<void> {
   const page = await readFile(file, "utf8").catch(() => "# Benchmarks\n");
   const [head = "", ...sections] = page.split(/^(?=## Workload )/m);
   const title = `## Workload ${size}\n`;
@@ -79,7 +100,6 @@ async function writeSection(size: Size, text: string): Promise<void> {
 }
 
 function bySize(a: string, b: string): number {
-  const at = (section: string): number =>
-    Object.keys(SHAPES).findIndex((size) => section.startsWith(`## Workload ${size}`));
+  const at = (section: string): number => NAMES.findIndex((size) => section.startsWith(`## Workload ${size}`));
   return at(a) - at(b);
 }

@@ -5,8 +5,9 @@ export interface Pair {
   /** Milliseconds, medians. */
   readonly ours: number;
   readonly theirs: number;
-  /** Median of the ratios pair by pair. */
+  /** Medians pair by pair: of the ratios, and of what ours takes longer, milliseconds. */
   readonly ratio: number;
+  readonly difference: number;
   readonly runs: number;
 }
 
@@ -22,16 +23,22 @@ export async function timed(run: () => Promise<unknown>): Promise<number> {
   return performance.now() - start;
 }
 
-/** `before` prepares each pair, untimed. One pair more than `runs` is run first and not counted. */
+/** `before` prepares each pair and `between` its second half, untimed. One pair more than `runs` is run first and not counted. */
 export async function inPairs(
   runs: number,
-  sides: { before?: () => Promise<void>; ours: () => Promise<unknown>; theirs: () => Promise<unknown> },
+  sides: {
+    before?: () => Promise<void>;
+    ours: () => Promise<unknown>;
+    between?: () => Promise<void>;
+    theirs: () => Promise<unknown>;
+  },
 ): Promise<Pair> {
   const ours: number[] = [];
   const theirs: number[] = [];
   for (let i = 0; i <= runs; i++) {
     await sides.before?.();
     const a = await timed(sides.ours);
+    await sides.between?.();
     const b = await timed(sides.theirs);
     if (i === 0) continue;
     ours.push(a);
@@ -41,6 +48,7 @@ export async function inPairs(
     ours: median(ours),
     theirs: median(theirs),
     ratio: median(ours.map((value, i) => value / (theirs[i] ?? 1))),
+    difference: median(ours.map((value, i) => value - (theirs[i] ?? value))),
     runs,
   };
 }

@@ -1,10 +1,11 @@
 /** A real coordinator: opening a suspended session beside `git clone`, and what it costs to do nothing. */
 import { execFile } from "node:child_process";
-import { readFile, rm } from "node:fs/promises";
+import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { sleep, startHangar } from "../support/hangar.ts";
 import { inPairs } from "./measure.ts";
+import { cpuSeconds, residentMb } from "./process.ts";
 import { ms, type Row } from "./row.ts";
 import type { Workload } from "./workload.ts";
 
@@ -68,8 +69,7 @@ export async function idleRows(): Promise<Row[]> {
     const before = await cpuSeconds(hangar.replica.pid);
     await sleep(seconds * 1000);
     const share = ((await cpuSeconds(hangar.replica.pid)) - before) / seconds;
-    const status = await readFile(`/proc/${hangar.replica.pid}/status`, "utf8");
-    const mb = Number(/VmRSS:\s+(\d+)/.exec(status)?.[1] ?? Number.NaN) / 1024;
+    const mb = await residentMb(hangar.replica.pid);
     return [
       {
         size: "-",
@@ -84,11 +84,4 @@ export async function idleRows(): Promise<Row[]> {
   } finally {
     await hangar.close();
   }
-}
-
-/** CPU time a process has used; Linux counts in hundredths of a second. */
-async function cpuSeconds(pid: number): Promise<number> {
-  const stat = await readFile(`/proc/${pid}/stat`, "utf8");
-  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-  return (Number(fields[11]) + Number(fields[12])) / 100;
 }

@@ -1,5 +1,5 @@
 /**
- * `npm run bench [S|M|L|turn …]`: measures Hangar beside what a user would take instead, in one run, and writes docs/benchmarks.md.
+ * `npm run bench [S|M|L|turn|kubernetes …]`: measures Hangar beside what a user would take instead, in one run, and writes docs/benchmarks.md.
  * Ratios count; absolute times are this machine's.
  */
 import { execFileSync } from "node:child_process";
@@ -14,18 +14,27 @@ import type { Row } from "./row.ts";
 import { turnRows } from "./turn.ts";
 import { makeWorkload, type Size, SHAPES } from "./workload.ts";
 
-type Name = Size | "turn";
-const NAMES = [...Object.keys(SHAPES), "turn"];
+type Name = Size | "turn" | "kubernetes";
+const NAMES = [...Object.keys(SHAPES), "turn", "kubernetes"];
 const given = process.argv.slice(2).filter((arg): arg is Name => NAMES.includes(arg));
 const sizes = given.length > 0 ? given : (["S"] as const);
 const file = new URL("../../docs/benchmarks.md", import.meta.url);
 
 for (const size of sizes) {
   console.error(`workload ${size} …`);
-  const rows: Row[] = size === "turn" ? await turnRows() : await workRows(size);
+  const rows = await rowsOf(size);
   const table = tableOf(rows);
   console.log(table);
   await writeSection(size, `${await measured(size)}\n\n${table}`);
+}
+
+async function rowsOf(name: Name): Promise<Row[]> {
+  if (name === "turn") return turnRows();
+  if (name !== "kubernetes") return workRows(name);
+  // Loaded only here: the cluster's client is large.
+  const { kubernetesRows } = await import("./kubernetes.ts");
+  const { manyRows } = await import("./many.ts");
+  return [...(await kubernetesRows()), ...(await manyRows())];
 }
 
 async function workRows(size: Size): Promise<Row[]> {

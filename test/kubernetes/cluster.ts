@@ -17,7 +17,9 @@ import { fileURLToPath } from "node:url";
 import {
   KubeConfig,
   loadAllYaml,
+  PatchStrategy,
   RbacAuthorizationV1Api,
+  setHeaderOptions,
   type V1PolicyRule,
   type V1Role,
 } from "@kubernetes/client-node";
@@ -66,6 +68,8 @@ export interface TestCluster {
   /** Starts a Hangar whose store and link pods reach, and a remote that they can clone. */
   hangar(extra?: Record<string, string>): Promise<{ hangar: TestHangar; remote: string }>;
   podNames(): Promise<string[]>;
+  /** Whether a node takes new pods. */
+  cordon(node: string, isCordoned: boolean): Promise<void>;
   /** Of the rig alone: the API server is away while `work` runs. */
   withoutApi(work: () => Promise<void>): Promise<void>;
   close(): Promise<void>;
@@ -129,6 +133,10 @@ export async function openCluster(found: Found): Promise<TestCluster> {
     host,
     isRig: found.isRig,
     podNames,
+    cordon: async (name, isCordoned) => {
+      const body = { spec: { unschedulable: isCordoned } };
+      await api.core.patchNode({ name, body }, setHeaderOptions("Content-Type", PatchStrategy.MergePatch));
+    },
     withoutApi: async (work) => {
       const pid = Number(await readFile(join(RIG, "run/kube-apiserver.pid"), "utf8"));
       process.kill(pid, "SIGKILL");

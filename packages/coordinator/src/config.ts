@@ -169,6 +169,18 @@ export const SETTINGS = [
     "hangar",
     { what: "Sets this Hangar's sandboxes apart from another's in the same namespace. All replicas have the same." },
   ),
+  setting(
+    "kubernetes_snapshots",
+    z
+      .string()
+      .regex(/^[a-z0-9](?:[a-z0-9.-]{0,250}[a-z0-9])?$/)
+      .describe("the name of a PodSnapshotStorageConfig"),
+    null,
+    {
+      defaultText: "none: a suspend keeps no memory",
+      what: "Where GKE Pod Snapshots lie, for environments with `hot_resume`: see kubernetes.md. They hold secrets.",
+    },
+  ),
   setting("isolation", oneOf("auto", "plain"), "auto", {
     what: "`auto`: local sandboxes are kept apart with bubblewrap where it works; `plain`: they are plain folders.",
   }),

@@ -24,6 +24,7 @@ export async function openDriver(config: Config, { dataDir, host, root, log }: H
       cluster: connectCluster({ kubeconfig, context, namespace }),
       instance: config.kubernetes_instance,
       image: config.sandbox_image,
+      snapshots: config.kubernetes_snapshots,
       log,
     });
   }

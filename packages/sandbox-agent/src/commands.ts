@@ -81,7 +81,7 @@ export class Commands {
       case "checkpoint":
         return await this.#checkpoint(sandbox, command);
       case "freeze":
-        return await sandbox.freezer.freeze(command.reason, command.push);
+        return await sandbox.freezer.freeze(command.reason, command.push, command.keep_processes);
       case "thaw":
         sandbox.freezer.thaw();
         return {};

@@ -7,6 +7,7 @@ import {
   GitCredentialAnswer,
   HangarError,
   isErrorCode,
+  Successor,
 } from "@hangar/shared";
 import type {
   BeginCheckpoint,
@@ -21,6 +22,8 @@ import { backoff, pause } from "./backoff.ts";
 export interface Coordinator {
   /** Waits for a coordinator for as long as it takes, until aborted. Rejects with HangarError for what is final. */
   boot(signal: AbortSignal): Promise<BootSpec>;
+  /** Of a sandbox that owns its session no more. */
+  successor(signal: AbortSignal): Promise<Successor>;
   begin(request: BeginCheckpoint, signal: AbortSignal): Promise<BeginAnswer>;
   renew(checkpoint: string, files: string[], signal: AbortSignal): Promise<BeginAnswer>;
   commit(checkpoint: string, request: CommitCheckpoint, signal: AbortSignal): Promise<CommitAnswer>;
@@ -38,6 +41,7 @@ export function coordinatorHttp(urls: readonly string[], token: string, tries = 
     request({ urls, token, method, path, body, answer, ...options });
   return {
     boot: (signal) => ask("GET", "/agent/boot", undefined, BootSpec, { signal, tries: Infinity }),
+    successor: (signal) => ask("POST", "/agent/successor", {}, Successor, { signal, tries: 3 }),
     begin: (body, signal) => ask("POST", "/agent/checkpoints", body, BeginAnswer, { signal, tries }),
     renew: (id, files, signal) =>
       ask("POST", `/agent/checkpoints/${id}/urls`, { files }, BeginAnswer, { signal, tries }),

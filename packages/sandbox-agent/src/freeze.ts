@@ -8,7 +8,7 @@ import { PATIENCE_MS } from "./checkpointer.ts";
 import type { Checkpointer } from "./checkpointer.ts";
 import { replaceFile } from "./durable.ts";
 import type { Log } from "./log.ts";
-import { endLeftovers } from "./processes.ts";
+import { continueLeftovers, endLeftovers, stopLeftovers } from "./processes.ts";
 import type { Terminals } from "./terminal/terminals.ts";
 import type { Turns } from "./turns.ts";
 
@@ -59,8 +59,8 @@ export class Freezer {
   }
 
   /** On failure it is thawed again. A second freeze joins the one that runs. Never rejects. */
-  freeze(reason: "suspend" | "destroy", push: boolean): Promise<CheckpointOutcome> {
-    this.#running ??= this.#freeze(reason, push).finally(() => (this.#running = null));
+  freeze(reason: "suspend" | "destroy", push: boolean, keep = false): Promise<CheckpointOutcome> {
+    this.#running ??= this.#freeze(reason, push, keep).finally(() => (this.#running = null));
     return this.#running;
   }
 
@@ -68,6 +68,7 @@ export class Freezer {
     if (!this.#frozen) return;
     this.#frozen = false;
     rmSync(this.#path, { force: true });
+    void continueLeftovers(this.#options.mark);
     this.#work = new AbortController();
     this.#options.terminals.reopen();
     this.#options.onChange();
@@ -96,23 +97,24 @@ export class Freezer {
     return await checkpointer.take({ ...task, turn: turns.unsettled, patienceMs: mostMs });
   }
 
-  /** Refuses new work and ends everything that runs, daemons of the user's included. */
-  async still(): Promise<void> {
+  /** Refuses new work and ends everything that runs, daemons of the user's included; or stops it as it is. */
+  async still(keep = false): Promise<void> {
     const { mark, turns, terminals, log } = this.#options;
     this.#frozen = true;
     this.#options.onChange();
     this.#work.abort();
     await turns.interrupt();
-    await terminals.closeAll();
+    await terminals.closeAll(keep);
+    if (keep) return await stopLeftovers(mark);
     const stubborn = await endLeftovers(mark);
     if (stubborn.length > 0) log.warn(`processes that do not end: ${stubborn.join(", ")}`);
   }
 
-  async #freeze(reason: "suspend" | "destroy", push: boolean): Promise<CheckpointOutcome> {
+  async #freeze(reason: "suspend" | "destroy", push: boolean, keep: boolean): Promise<CheckpointOutcome> {
     const { turns, checkpointer } = this.#options;
     try {
       this.#remember();
-      await this.still();
+      await this.still(keep);
       if (push) await this.#options.push();
       const outcome = await checkpointer.take({
         reason,

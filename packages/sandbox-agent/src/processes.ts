@@ -45,6 +45,19 @@ export async function endLeftovers(sandbox: string, mostMs = 8000): Promise<numb
   }
 }
 
+/** Stops every process of the sandbox where it is; what one forks meanwhile is stopped in the next round. */
+export async function stopLeftovers(sandbox: string): Promise<void> {
+  for (let round = 0; round < 5; round++) {
+    for (const pid of await leftovers(sandbox)) signal(pid, "SIGSTOP");
+    await pause(20);
+  }
+}
+
+/** They go on where they were stopped. */
+export async function continueLeftovers(sandbox: string): Promise<void> {
+  for (const pid of await leftovers(sandbox)) signal(pid, "SIGCONT");
+}
+
 async function leftovers(sandbox: string): Promise<number[]> {
   const all = process.platform === "linux" ? readProc(sandbox) : await readPs(sandbox);
   const byPid = new Map(all.map((each) => [each.pid, each]));

@@ -5,7 +5,7 @@
 import { mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { HangarError, redactor } from "@hangar/shared";
-import type { AgentEvent, BootSpec, Redactor, StartPhase } from "@hangar/shared";
+import type { AgentEvent, BootSpec, Redactor, StartPhase, Successor } from "@hangar/shared";
 import { ActivityWatch } from "./activity.ts";
 import { pause } from "./backoff.ts";
 import { markReady, prepareWorkspace } from "./boot.ts";
@@ -57,11 +57,17 @@ export async function run(_argv: readonly string[]): Promise<number> {
   process.on("unhandledRejection", (error) => log.error(`a promise was left alone: ${String(error)}`));
   const own = isWaiting(config) ? await waitForSession(config, stop.signal) : config;
   if (own === null) return 0;
-  const daemon = new Daemon(own);
-  ({ log } = daemon);
-  if (stop.signal.aborted) daemon.terminate();
-  stop.signal.addEventListener("abort", () => daemon.terminate());
-  return await daemon.run();
+  for (let present = own; ;) {
+    const daemon = new Daemon(present);
+    ({ log } = daemon);
+    const terminate = (): void => daemon.terminate();
+    if (stop.signal.aborted) terminate();
+    stop.signal.addEventListener("abort", terminate);
+    const outcome = await daemon.run();
+    stop.signal.removeEventListener("abort", terminate);
+    if (typeof outcome === "number") return outcome;
+    present = { ...present, ...outcome };
+  }
 }
 
 class Daemon {
@@ -75,7 +81,7 @@ class Daemon {
   readonly #link: CoordinatorLink;
   readonly #tmuxFolder: string;
   readonly #ready = Promise.withResolvers<Sandbox>();
-  readonly #exit = Promise.withResolvers<number>();
+  readonly #exit = Promise.withResolvers<number | Successor>();
   readonly #stop = new AbortController();
   readonly #waiting = new Set<() => void>();
   /** Before the boot answer has brought the secrets, it knows the sandbox's own token. */
@@ -94,7 +100,7 @@ class Daemon {
     this.#spool = new Spool(config.state, warn, () => this.#redact);
     this.#journal = new Journal(config.state, warn);
     this.#conversation = new Conversation(config.home);
-    this.#tmuxFolder = tmuxFolder(config.state, config.sandbox);
+    this.#tmuxFolder = tmuxFolder(config.state, config.mark);
     this.#activity = new ActivityWatch({
       tmuxFolder: this.#tmuxFolder,
       env: () => config.base,
@@ -128,7 +134,8 @@ class Daemon {
     });
   }
 
-  async run(): Promise<number> {
+  /** The exit code, or as what to go on. */
+  async run(): Promise<number | Successor> {
     this.#link.start();
     this.#start().catch((error: unknown) => void this.#startFailed(error));
     const code = await this.#exit.promise;
@@ -287,6 +294,13 @@ class Daemon {
   async #superseded(generation: number | null): Promise<void> {
     if (this.#ending) return;
     this.#ending = true;
+    const successor = await this.#successor();
+    if (successor) {
+      this.log.info(`woken in a restored snapshot: going on as ${successor.sandbox}`);
+      this.#stop.abort();
+      this.#sandbox?.freezer.thaw();
+      return this.#exit.resolve(successor);
+    }
     this.log.warn(`superseded${generation === null ? "" : ` by generation ${generation}`}: ending everything`);
     this.#stop.abort();
     this.#sandbox?.checkpointer.interrupt();
@@ -294,6 +308,16 @@ class Daemon {
     await this.#sandbox?.terminals.closeAll();
     await endLeftovers(this.#config.mark);
     this.#exit.resolve(0);
+  }
+
+  /** Only a sandbox that was suspended can have been restored: its processes are where the snapshot caught them. */
+  async #successor(): Promise<Successor | null> {
+    if (!this.#sandbox?.freezer.frozen) return null;
+    try {
+      return await this.#coordinator.successor(AbortSignal.timeout(30_000));
+    } catch {
+      return null;
+    }
   }
 
   async #terminate(): Promise<void> {

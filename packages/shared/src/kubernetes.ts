@@ -70,6 +70,11 @@ export const KubernetesPod = z.strictObject({
   read_only_root: z.boolean().default(true),
   /** How long a pod that is told to end has for its last checkpoint. A spot machine may give less. */
   termination_grace_seconds: z.number().int().min(10).max(3600).default(60),
+  /**
+   * A suspend keeps the processes too, as a GKE Pod Snapshot, and an open goes on with them where it can be restored; else it
+   * starts from the checkpoint as ever. Needs `runtime_class: gvisor` and `HANGAR_KUBERNETES_SNAPSHOTS`.
+   */
+  hot_resume: z.boolean().default(false),
   /** `open`: anywhere. Else these, name servers and Hangar itself alone, as a NetworkPolicy. */
   egress: z.union([z.literal("open"), z.array(EgressRule).max(200)]).default("open"),
 });

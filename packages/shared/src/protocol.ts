@@ -110,7 +110,13 @@ export const AgentCommand = z.discriminatedUnion("kind", [
    * Refuse new work; stop the turn, terminals and leftover processes; take a checkpoint of what is there now. On success
    * the daemon stays frozen until it is destroyed or told `thaw`; on failure it thaws itself. Result: `CheckpointOutcome`.
    */
-  z.strictObject({ kind: z.literal("freeze"), reason: z.enum(["suspend", "destroy"]), push: z.boolean() }),
+  z.strictObject({
+    kind: z.literal("freeze"),
+    reason: z.enum(["suspend", "destroy"]),
+    push: z.boolean(),
+    /** What runs is stopped and kept, for a snapshot of its memory. */
+    keep_processes: z.boolean().optional(),
+  }),
   z.strictObject({ kind: z.literal("thaw") }),
   /** Result: `ExecResult`. Output beyond `max_bytes` per stream is cut. */
   z.strictObject({
@@ -268,6 +274,13 @@ export const BootSpec = z.strictObject({
   }),
 });
 export type BootSpec = z.infer<typeof BootSpec>;
+
+/**
+ * `POST /agent/successor`, with the token of a sandbox that owns its session no more: the sandbox that this daemon goes on as,
+ * where it woke in a restored snapshot of its memory. `stale_generation` where it did not.
+ */
+export const Successor = z.strictObject({ sandbox: SandboxId, token: z.string().min(1) });
+export type Successor = z.infer<typeof Successor>;
 
 /** `POST /agent/checkpoints`: register a checkpoint and get a PUT URL for each new object. Idempotent by id. */
 export const BeginCheckpoint = z.strictObject({

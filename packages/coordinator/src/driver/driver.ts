@@ -22,6 +22,8 @@ export interface SandboxSpec {
   readonly env: Readonly<Record<string, string>>;
   /** The sandbox whose leftover folder is to be taken over, where the driver still has it. */
   readonly adopt: string | null;
+  /** The snapshot whose memory it is to go on with, where that can be restored; none: it starts from nothing. */
+  readonly snapshot: string | null;
   /** What the environment asks of a cluster; none: the defaults. */
   readonly kubernetes: KubernetesPod | null;
 }
@@ -71,6 +73,14 @@ export interface WarmDriver {
   destroy(id: string): Promise<void>;
 }
 
+/** A sandbox's memory, kept beside its checkpoint. Opt-in, best effort: a session never depends on it. */
+export interface Snapshots {
+  /** Begins one of a sandbox that is stopped, or looks how it is. Repeated, it is the same one. */
+  take(id: string): Promise<"pending" | { readonly ready: string } | { readonly failed: string }>;
+  /** Of one that is not there: no error. */
+  remove(snapshot: string): Promise<void>;
+}
+
 export interface Driver {
   readonly name: string;
   /** One line for `status`: how sandboxes are kept apart, or a warning that they are not. */
@@ -95,5 +105,7 @@ export interface Driver {
   onChange(callback: (id: string) => void): void;
   /** None: nothing can wait here. */
   readonly warm: WarmDriver | null;
+  /** None: memory cannot be kept here. */
+  readonly snapshots: Snapshots | null;
   close(): Promise<void>;
 }

@@ -111,6 +111,7 @@ export async function createLocalDriver(given: LocalDriverOptions): Promise<Driv
       }),
     onChange: (callback) => void callbacks.push(callback),
     madeOf: () => "",
+    snapshots: null,
     warm:
       binary === null
         ? null

@@ -22,6 +22,9 @@ export function agentRoutes(agents: AgentSide, warm: WarmSide): Routes {
       return c.json((await handle(agent, c)) as object);
     };
   return {
+    "/agent/successor": {
+      POST: async (c) => c.json(await agents.successor(bearer(c.req.header("authorization")))),
+    },
     "/agent/boot": { GET: asAgent((agent) => agents.boot(agent)) },
     "/agent/checkpoints": {
       POST: asAgent(async (agent, c) => agents.begin(agent, await readBody(c, BeginCheckpoint))),

@@ -145,6 +145,12 @@ function notes(
   checkpoints: readonly CheckpointRecord[],
 ): string[] {
   const said = event.missing.map((line) => `Not as it was: ${oneLine(line)}`);
+  if (event.source === "adopted" && record.hot?.tried === record.generation) {
+    return [
+      ...said,
+      "The machine went on from a snapshot: programs run on, but every connection to elsewhere was cut.",
+    ];
+  }
   if (event.source === "adopted") {
     return [
       ...said,

@@ -6,6 +6,7 @@ import { authenticate, present, stale } from "./agent-token.ts";
 import { begin, downloads, renew } from "./begin.ts";
 import { boot, gitCredential } from "./boot.ts";
 import { commit } from "./commit.ts";
+import { successor } from "./hot.ts";
 import { awakeBy, expiry, iso } from "./machine.ts";
 import type { Change, CommandResult, Deps } from "./ports.ts";
 import type { SessionRecord } from "./record.ts";
@@ -17,6 +18,7 @@ export function makeAgentSide(deps: Deps): AgentSide {
   return {
     authenticate: (token) => authenticate(deps, token),
     boot: (agent) => boot(deps, agent),
+    successor: (token) => successor(deps, token),
     begin: (agent, input) => begin(deps, agent, input),
     renew: (agent, checkpoint, input) => renew(deps, agent, checkpoint, input),
     async commit(agent, checkpoint, input) {

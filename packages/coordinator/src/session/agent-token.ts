@@ -16,18 +16,17 @@ const TOKEN = /^(hat1\.(ses-[0-9a-f]{8})\.([0-9]{1,9})\.([0-9a-f]{32}))\.([0-9a-
 
 /** `unauthorized`, `stale_generation`. */
 export async function authenticate(deps: Deps, token: string): Promise<AgentIdentity> {
-  const [, said, session, generation, nonce, mac] = TOKEN.exec(token) ?? [];
-  if (!said || !session || !generation || !nonce || !mac || !deps.vault.verify("agent-token", said, mac)) {
-    throw new HangarError("unauthorized", "That is not a sandbox's token");
-  }
-  const agent = {
-    session,
-    sandbox: sandboxIdOf(session, Number(generation)),
-    generation: Number(generation),
-    nonce,
-  };
+  const agent = parseToken(deps.vault, token);
+  if (agent === null) throw new HangarError("unauthorized", "That is not a sandbox's token");
   await present(deps, agent);
   return agent;
+}
+
+/** Whose it was when Hangar made it; none: Hangar did not. */
+export function parseToken(vault: Vault, token: string): AgentIdentity | null {
+  const [, said, session, generation, nonce, mac] = TOKEN.exec(token) ?? [];
+  if (!said || !session || !generation || !nonce || !mac || !vault.verify("agent-token", said, mac)) return null;
+  return { session, sandbox: sandboxIdOf(session, Number(generation)), generation: Number(generation), nonce };
 }
 
 /** The session's record, while the sandbox owns it; `stale_generation` after that. */

@@ -106,6 +106,7 @@ async function finishRemove(deps: Deps, record: SessionRecord): Promise<void> {
 /** The present one and whatever earlier ones left. */
 async function destroySandboxes(deps: Deps, record: SessionRecord): Promise<void> {
   const left = (await deps.driver.list()).filter(({ session }) => session === record.id).map(({ id }) => id);
+  if (record.hot) await deps.driver.snapshots?.remove(record.hot.snapshot);
   const all = new Set([...left, record.sandbox_id, record.leftover_sandbox].filter((id) => id !== null));
   await Promise.all(
     [...all].map(async (id) => {

@@ -34,6 +34,7 @@ import type {
   SessionEvent,
   SessionListItem,
   SessionState,
+  Successor,
   SuspendSession,
   ToAgent,
   Turn,
@@ -111,6 +112,8 @@ export interface AgentSide {
   authenticate(token: string): Promise<AgentIdentity>;
   /** `missing_secret`, `environment_not_found`: the start fails and the session says so. */
   boot(agent: AgentIdentity): Promise<BootSpec>;
+  /** As what a daemon goes on that woke in a restored snapshot with this token. `unauthorized`, `stale_generation`. */
+  successor(token: string): Promise<Successor>;
   begin(agent: AgentIdentity, input: BeginCheckpoint): Promise<BeginAnswer>;
   renew(agent: AgentIdentity, checkpoint: string, input: RenewUploads): Promise<BeginAnswer>;
   /** The answer is the acknowledgement. `digest_mismatch`, `checkpoint_invalid`. */

@@ -4,6 +4,7 @@
  */
 import { HangarError, newNonce } from "@hangar/shared";
 import { goOnEnding } from "./end.ts";
+import { dropHot, RESTORE_MS } from "./hot.ts";
 import { idleMove } from "./idle.ts";
 import { lose } from "./lost.ts";
 import { isLive, MINUTE, start } from "./machine.ts";
@@ -105,6 +106,8 @@ async function statusIn(deps: Deps, record: SessionRecord): Promise<SandboxStatu
 
 async function goOnIdle(deps: Deps, record: SessionRecord): Promise<SessionRecord> {
   const now = deps.clock();
+  // Restored from, or not: it is of no more use, and holds secrets.
+  if ((record.hot ?? null) !== null) return dropHot(deps, record);
   if (record.wanted === "up" && record.ending === null) {
     const dispatched = await dispatch(deps, record.id);
     if (dispatched.state !== "IDLE") return dispatched;
@@ -182,10 +185,13 @@ async function lostNow(deps: Deps, record: SessionRecord, reachableSince: number
 
 /** A warm sandbox was there when it was claimed: where it does not take the session soon, another start is tried. */
 async function unanswered(deps: Deps, record: SessionRecord): Promise<SessionRecord | null> {
-  if ((record.warm ?? MADE_FOR_IT) === MADE_FOR_IT || record.sandbox_id === null) return null;
-  if (deps.clock() - record.state_since < deps.settings.lease_seconds * 1000) return null;
+  const isWarm = (record.warm ?? MADE_FOR_IT) !== MADE_FOR_IT;
+  const isRestoring = record.hot?.tried === record.generation;
+  if ((!isWarm && !isRestoring) || record.sandbox_id === null) return null;
+  const patience = isWarm ? deps.settings.lease_seconds * 1000 : RESTORE_MS;
+  if (deps.clock() - record.state_since < patience) return null;
   await deps.driver.stop(record.sandbox_id);
-  return lose(deps, record, "The warm sandbox did not take the session");
+  return lose(deps, record, isWarm ? "The warm sandbox did not take the session" : "The snapshot was not restored");
 }
 
 /** Its daemon takes a last checkpoint of what is there; whatever waits, waits for the next sandbox. */

@@ -168,6 +168,7 @@ export const EMPTY_RECORD = {
   activity: null,
   sandbox_made: false,
   warm: null,
+  hot: null,
   restarts: 0,
   freeze: null,
   freeze_failures: 0,

@@ -3,6 +3,7 @@ import { AGENT_ENV, HangarError, isErrorCode, newNonce, repoFolder } from "@hang
 import type { EnvironmentRecord, OpenSession } from "@hangar/shared";
 import { takeWarm } from "../warm/claim.ts";
 import { agentToken } from "./agent-token.ts";
+import { tryHot } from "./hot.ts";
 import { isLive, iso, start } from "./machine.ts";
 import type { Deps } from "./ports.ts";
 import type { SessionRecord } from "./record.ts";
@@ -102,6 +103,7 @@ async function create(
       [AGENT_ENV.sandbox]: id,
     },
     adopt: record.adopting,
+    snapshot: await tryHot(deps, record, environment),
     kubernetes: environment?.kubernetes ?? null,
   });
 }

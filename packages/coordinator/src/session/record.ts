@@ -32,6 +32,8 @@ export interface SessionRecord extends Omit<Session, "turns" | "checkpoints" | "
   readonly freeze_not_before: number;
   /** The driver has made the present sandbox once: where it is gone it is lost, and not made again. */
   readonly sandbox_made: boolean;
+  /** The memory of the sandbox that was suspended last, where it was kept; until a start has tried it. */
+  readonly hot: HotSnapshot | null;
   /** The warm sandbox that its present one was; `none`: it is made for this start. Null: that is not decided yet. */
   readonly warm: string | null;
   /** How often its processes were started again in place, as far as that was told. */
@@ -72,6 +74,19 @@ export interface TurnRecord extends Turn {
 /** A committed checkpoint as it is kept: with the name of its meta object. */
 export interface CheckpointRecord extends Checkpoint {
   readonly meta_file: string;
+}
+
+export interface HotSnapshot {
+  /** As the driver names it. */
+  readonly snapshot: string;
+  /** Of the sandbox whose memory it is. */
+  readonly sandbox: string;
+  readonly generation: number;
+  readonly nonce: string;
+  /** Of what the sandbox was made: another one cannot be restored from it. */
+  readonly fingerprint: string;
+  /** The generation that it is tried for; none: not yet. */
+  readonly tried: number | null;
 }
 
 export interface Freeze {

@@ -5,11 +5,12 @@
 import { CheckpointOutcome, HangarError } from "@hangar/shared";
 import type { LeftOut, SuspendSession } from "@hangar/shared";
 import { atRisk, heldStatus, heldUntil, isHolding, named, refusedFor } from "./held.ts";
+import { isHot, takeSnapshot } from "./hot.ts";
 import { iso, MINUTE, move, WITHOUT_SANDBOX } from "./machine.ts";
 import type { Move } from "./machine.ts";
 import { refuseArchived } from "./open.ts";
 import type { Change, CommandResult, Deps } from "./ports.ts";
-import type { Freeze, SessionRecord } from "./record.ts";
+import type { Freeze, HotSnapshot, SessionRecord } from "./record.ts";
 import { endRunning, oneLine } from "./turn.ts";
 import { update } from "./update.ts";
 
@@ -88,7 +89,13 @@ export async function goOnSuspending(deps: Deps, record: SessionRecord): Promise
   const { sandbox_id: sandbox, freeze } = record;
   if (sandbox === null || freeze === null) return record;
   const id = freezeId(record);
-  await deps.commands.push(sandbox, id, { kind: "freeze", reason: freeze.reason, push: freeze.push });
+  const keep_processes = isHot(deps, await deps.environments.get(record.owner, record.environment));
+  await deps.commands.push(sandbox, id, {
+    kind: "freeze",
+    reason: freeze.reason,
+    push: freeze.push,
+    ...(keep_processes && { keep_processes }),
+  });
   const result = await deps.commands.result(sandbox, id);
   const waited = deps.clock() - record.state_since;
   const limit = freeze.force ? FORCE_WAIT : deps.settings.start_timeout_minutes * MINUTE;
@@ -97,7 +104,10 @@ export async function goOnSuspending(deps: Deps, record: SessionRecord): Promise
   const failure = result === null ? "its checkpoint took too long" : await failureOf(deps, record, result);
   if (failure === null) {
     const files = atRisk(record, await deps.sessions.checkpoints(record.id));
-    if (files.length === 0) return finish(deps, record, freeze.why);
+    if (files.length === 0) {
+      const hot = await takeSnapshot(deps, record);
+      return hot === "wait" ? record : finish(deps, record, freeze.why, hot);
+    }
     if (!freeze.accept_loss) return holdBack(deps, record, files);
     return finish(deps, record, [freeze.why, `left out and gone: ${named(files)}`].filter(Boolean).join("; "));
   }
@@ -126,18 +136,28 @@ async function lastKept(deps: Deps, record: SessionRecord): Promise<string> {
 }
 
 /** Destroys first, so that a replica that dies in between leaves the session SUSPENDING, and another goes on. */
-async function finish(deps: Deps, record: SessionRecord, status: string | null): Promise<SessionRecord> {
+async function finish(
+  deps: Deps,
+  record: SessionRecord,
+  status: string | null,
+  hot: HotSnapshot | null = null,
+): Promise<SessionRecord> {
   const { sandbox_id: sandbox, generation, nonce } = record;
   if (sandbox !== null) await deps.driver.destroy(sandbox);
   const after = await update(deps, record.id, async (present) => {
     if (present.state !== "SUSPENDING" || present.generation !== generation || present.nonce !== nonce) return null;
-    return suspended(deps, present, status);
+    return suspended(deps, present, status, hot);
   });
   if (sandbox !== null) await deps.commands.drop(sandbox);
   return after;
 }
 
-async function suspended(deps: Deps, record: SessionRecord, status: string | null): Promise<Move> {
+async function suspended(
+  deps: Deps,
+  record: SessionRecord,
+  status: string | null,
+  hot: HotSnapshot | null,
+): Promise<Move> {
   const now = deps.clock();
   const ended = record.running_turn === null ? {} : await endRunning(deps, record, "The session was suspended.");
   const next = record.wanted === "up" || record.ending !== null ? { dueBy: now } : { due: retention(deps, now) };
@@ -149,6 +169,7 @@ async function suspended(deps: Deps, record: SessionRecord, status: string | nul
     set: {
       ...ended.set,
       ...WITHOUT_SANDBOX,
+      hot,
       freeze: null,
       freeze_failures: 0,
       freeze_not_before: 0,

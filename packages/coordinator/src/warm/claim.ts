@@ -5,6 +5,7 @@
  */
 import type { EnvironmentRecord } from "@hangar/shared";
 import type { Deps, WarmRecord } from "../session/ports.ts";
+import { usable } from "../session/hot.ts";
 import type { SessionRecord } from "../session/record.ts";
 import { update } from "../session/update.ts";
 import { fingerprintOf } from "./fingerprint.ts";
@@ -56,6 +57,7 @@ async function decide(
 async function claim(deps: Deps, record: SessionRecord, environment: EnvironmentRecord): Promise<WarmRecord | null> {
   const { sandbox_id: sandbox } = record;
   const fits = record.repo === environment.repo && record.base_branch === environment.base_branch;
+  if (usable(deps, record, environment) !== null) return null;
   if (deps.driver.warm === null || sandbox === null || record.adopting !== null || !fits) return null;
   if (environment.warm_pool === 0) return null;
   return deps.warm.claim({

@@ -67,6 +67,7 @@ const spec = (generation: number, script = ":", more: Partial<SandboxSpec> = {})
   repoFolder: "repo",
   remote: null,
   adopt: null,
+  snapshot: null,
   kubernetes: null,
   ...more,
   env: { SCRIPT: script, HANGAR_AGENT_TOKEN: "t", ...more.env },

@@ -245,6 +245,7 @@ function scriptedDriver(sandboxes: ScriptedSandbox[]): Driver {
     stop: async (id) => running(id)?.end(),
     onChange: () => {},
     madeOf: () => "",
+    snapshots: null,
     warm: null,
     close: async () => {},
   };

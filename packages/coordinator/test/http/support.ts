@@ -141,6 +141,7 @@ export function standInAgents(calls: Calls, over: Partial<AgentSide> = {}): Agen
       if (token !== AGENT_TOKEN) throw new HangarError("unauthorized", "not a sandbox's token");
       return AGENT;
     },
+    successor: () => Promise.reject(new Error("not asked here")),
     boot: unused,
     begin: (_, input) => called("begin", [input], { uploads: {} }),
     renew: (_, id, input) => called("renew", [id, input], { uploads: {} }),

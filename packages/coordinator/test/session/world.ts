@@ -9,7 +9,15 @@ import { join } from "node:path";
 import { AGENT_ENV, HangarError, newCheckpointId } from "@hangar/shared";
 import type { AgentCommand, AgentEvent, BootSpec, CheckpointReason, CommitCheckpoint, Part } from "@hangar/shared";
 import { NO_RESTARTS } from "../../src/driver/driver.ts";
-import type { Driver, SandboxSpec, SandboxStatus, WarmDriver, WarmSpec, WarmStatus } from "../../src/driver/driver.ts";
+import type {
+  Driver,
+  SandboxSpec,
+  SandboxStatus,
+  Snapshots,
+  WarmDriver,
+  WarmSpec,
+  WarmStatus,
+} from "../../src/driver/driver.ts";
 import { connectRedis } from "../../src/redis/connect.ts";
 import type { RedisAdapters } from "../../src/redis/connect.ts";
 import type { AgentIdentity, AgentSide, Loops, Sessions } from "../../src/session/sessions.ts";
@@ -42,7 +50,7 @@ class FakeDriver implements Driver {
       const waiting = this.waiting.get(id);
       if (waiting?.state !== "running") return false;
       this.waiting.delete(id);
-      this.sandboxes.set(as.id, { ...waiting, ...as, adopt: null });
+      this.sandboxes.set(as.id, { ...waiting, ...as, adopt: null, snapshot: null });
       return true;
     },
     destroy: async (id) => void this.waiting.delete(id),
@@ -98,6 +106,14 @@ class FakeDriver implements Driver {
     if (folder) this.sandboxes.get(id)!.state = "left";
     else this.sandboxes.delete(id);
     for (const callback of this.callbacks) callback(id);
+  }
+  /** What `take` answers; none: memory cannot be kept here. */
+  memory: Awaited<ReturnType<Snapshots["take"]>> | null = null;
+  readonly removed: string[] = [];
+  get snapshots(): Snapshots | null {
+    return this.memory === null
+      ? null
+      : { take: async () => this.memory ?? "pending", remove: async (name) => void this.removed.push(name) };
   }
   madeOf(): string {
     return this.image;

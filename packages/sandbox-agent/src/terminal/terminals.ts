@@ -80,11 +80,11 @@ export class Terminals {
     await this.#tmux.end(HARNESS_SESSION);
   }
 
-  /** Ends all of them, and what runs in tmux. */
-  async closeAll(): Promise<void> {
+  /** Ends all of them, and what runs in tmux unless that is kept. */
+  async closeAll(keep = false): Promise<void> {
     this.#closed = true;
     for (const terminal of this.#open) terminal.close();
-    await this.#tmux.endAll();
+    if (!keep) await this.#tmux.endAll();
     await Promise.race([Promise.all([...this.#open].map((terminal) => terminal.closed)), later(2000)]);
   }
 

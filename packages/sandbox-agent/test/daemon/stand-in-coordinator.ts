@@ -39,7 +39,9 @@ interface Sent {
 }
 
 export class StandInCoordinator {
-  readonly token = "token-of-the-sandbox-under-test";
+  token = "token-of-the-sandbox-under-test";
+  /** What a daemon with that token goes on as, where its sandbox was restored from a snapshot. */
+  successor: { readonly of: string; readonly token: string } | null = null;
   readonly events: AgentEvent[] = [];
   readonly committed: Array<{ id: string; request: CommitCheckpoint; reason: string }> = [];
   readonly heartbeats: Heartbeat[] = [];
@@ -243,6 +245,12 @@ export class StandInCoordinator {
     const body = Buffer.concat(chunks);
     const path = (request.url ?? "").split("?")[0]!;
     if (path.startsWith("/store/")) return this.#object(request.method ?? "", path, body, response);
+    if (path === "/agent/successor") {
+      const { of, token } = this.successor ?? { of: null, token: "" };
+      const isOf = request.headers.authorization === `Bearer ${of}`;
+      if (!isOf) return answer(response, 409, { code: "stale_generation" });
+      return answer(response, 200, { sandbox: this.boot.sandbox, token });
+    }
     if (request.headers.authorization !== `Bearer ${this.token}`)
       return answer(response, 401, { code: "unauthorized" });
     if (this.failure) return answer(response, this.failure.status, this.failure);

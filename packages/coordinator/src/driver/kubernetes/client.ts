@@ -2,6 +2,7 @@
 import {
   ApiException,
   CoreV1Api,
+  CustomObjectsApi,
   createConfiguration,
   KubeConfig,
   NetworkingV1Api,
@@ -13,6 +14,7 @@ import { z } from "zod";
 
 export interface Cluster {
   readonly core: CoreV1Api;
+  readonly custom: CustomObjectsApi;
   readonly networking: NetworkingV1Api;
   readonly watch: Watch;
   readonly namespace: string;
@@ -54,6 +56,7 @@ export function connectCluster(options: ClusterOptions): Cluster {
     const inContext = config.getContextObject(config.getCurrentContext())?.namespace;
     return {
       core: new CoreV1Api(configuration),
+      custom: new CustomObjectsApi(configuration),
       networking: new NetworkingV1Api(configuration),
       watch: new Watch(config),
       namespace: options.namespace ?? (inContext?.trim() || "default"),

@@ -19,6 +19,7 @@ import { ownedBy, PATHS, podOf, secretOf } from "./pod.ts";
 import type { PodSpec } from "./pod.ts";
 import { makePolicies } from "./policies.ts";
 import { startProgress } from "./progress.ts";
+import { podSnapshots } from "./snapshots.ts";
 import { Heard } from "./heard.ts";
 import { EventView, PodView } from "./view.ts";
 import { waits, warmPods } from "./warm-pods.ts";
@@ -29,6 +30,8 @@ export interface KubernetesDriverOptions {
   readonly instance: string;
   /** Where an environment names none. */
   readonly image: string | null;
+  /** The PodSnapshotStorageConfig of GKE Pod Snapshots; none: memory is not kept. */
+  readonly snapshots: string | null;
   readonly log: { info(fields: object, message: string): void; warn(fields: object, message: string): void };
   readonly clock?: () => number;
   /** Milliseconds, for tests: see `follow`. */
@@ -91,6 +94,10 @@ export async function createKubernetesDriver(options: KubernetesDriverOptions): 
       keep,
       remove,
     }),
+    snapshots:
+      options.snapshots === null
+        ? null
+        : podSnapshots(cluster, settings, options.snapshots, (id) => pods.get(id)?.metadata.name ?? id),
     madeOf: (kubernetes) => kubernetes?.image ?? options.image ?? "",
     onChange: (callback) => void callbacks.push(callback),
     close: async () => {

@@ -11,9 +11,14 @@ export const LABEL = {
   generation: "hangar.dev/generation",
   /** Of a pod that was made to wait for a session: its own id, which is its name. */
   warm: "hangar.dev/warm",
+  /** Of a pod whose memory a suspend may keep. */
+  hot: "hangar.dev/hot-resume",
   /** Which egress rules hold; `open`: none. */
   egress: "hangar.dev/egress",
 } as const;
+
+/** On a pod: the PodSnapshot that it is to be restored from. */
+export const RESTORE_FROM = "podsnapshot.gke.io/ps-name";
 
 export const CONTAINER = "sandbox";
 /** The key of the daemon's token in the Secret that goes by the pod's name. */

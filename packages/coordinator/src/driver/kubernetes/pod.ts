@@ -5,7 +5,7 @@ import { AGENT_ENV, AGENT_MALLOC, AGENT_NODE_FLAGS, HangarError } from "@hangar/
 import type { KubernetesPod } from "@hangar/shared";
 import type { SandboxSpec } from "../driver.ts";
 import { homeVariables } from "../local-env.ts";
-import { CONTAINER, LABEL, ownLabels, TOKEN_KEY } from "./names.ts";
+import { CONTAINER, LABEL, ownLabels, RESTORE_FROM, TOKEN_KEY } from "./names.ts";
 
 export interface PodSettings {
   readonly instance: string;
@@ -27,6 +27,7 @@ const MOUNTS = { workspace: "/workspace", home: "/home", tmp: "/tmp", state: "/v
 /** What a pod is made for: a start of a session, or to wait for one. */
 export type PodSpec = Pick<SandboxSpec, "id" | "env"> & {
   readonly labels: Readonly<Record<string, string>>;
+  readonly snapshot?: string | null;
 };
 
 export function podOf(spec: PodSpec, wanted: KubernetesPod, settings: PodSettings): V1Pod {
@@ -39,9 +40,17 @@ export function podOf(spec: PodSpec, wanted: KubernetesPod, settings: PodSetting
     metadata: {
       name: spec.id,
       namespace: settings.namespace,
-      labels: { ...ownLabels(settings.instance), ...spec.labels, [LABEL.egress]: egressName(wanted.egress) },
+      labels: {
+        ...ownLabels(settings.instance),
+        ...spec.labels,
+        [LABEL.egress]: egressName(wanted.egress),
+        ...(wanted.hot_resume && { [LABEL.hot]: "true" }),
+      },
       // An autoscaler that packs nodes would end live sessions for it.
-      annotations: { "cluster-autoscaler.kubernetes.io/safe-to-evict": "false" },
+      annotations: {
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+        ...(spec.snapshot && { [RESTORE_FROM]: spec.snapshot }),
+      },
     },
     spec: {
       // A daemon that was killed, for want of memory say, goes on in the same pod with the same folders.

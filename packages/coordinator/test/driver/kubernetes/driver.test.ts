@@ -27,6 +27,7 @@ async function open(instance = "hangar"): Promise<Driver> {
     cluster: connectCluster({ kubeconfig, namespace: null }),
     instance,
     image: "registry.example/sandbox:1",
+    snapshots: null,
     log: { info: () => undefined, warn: () => undefined },
     clock: () => now,
     backoff: [5, 20],
@@ -43,6 +44,7 @@ const spec = (more: Partial<SandboxSpec> = {}): SandboxSpec => ({
   remote: null,
   env: { [AGENT_ENV.url]: "http://10.0.0.7:4747", [AGENT_ENV.token]: "hat1.secret", [AGENT_ENV.sandbox]: ID },
   adopt: null,
+  snapshot: null,
   kubernetes: null,
   ...more,
 });

@@ -19,6 +19,10 @@ const KINDS: Readonly<Record<string, string>> = {
   secrets: "Secret",
   events: "Event",
   networkpolicies: "NetworkPolicy",
+  // As the definitions of GKE Pod Snapshots have them.
+  podsnapshotpolicies: "PodSnapshotPolicy",
+  podsnapshotmanualtriggers: "PodSnapshotManualTrigger",
+  podsnapshots: "PodSnapshot",
 };
 
 export class StandInApi {
@@ -79,6 +83,11 @@ export class StandInApi {
     if (!object) throw new Error(`there is no ${kind}/${name}`);
     change(object);
     this.put("MODIFIED", kind, object);
+  }
+
+  /** As a controller makes it. */
+  make(kind: string, object: Json): void {
+    this.put("ADDED", kind, object);
   }
 
   event(pod: string, reason: string, message: string): void {

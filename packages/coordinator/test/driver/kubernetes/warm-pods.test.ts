@@ -31,6 +31,7 @@ async function open(): Promise<Driver> {
     cluster: connectCluster({ kubeconfig, namespace: null }),
     instance: "hangar",
     image: "registry.example/sandbox:1",
+    snapshots: null,
     log: { info: () => undefined, warn: () => undefined },
     backoff: [5, 20],
   });

@@ -1,4 +1,5 @@
 /** `hangar session attach`, driven through a real terminal (tmux): the agents' own CLIs, resumed in a fresh home. */
+import { resumeHint } from "@hangar/shared";
 import { delimiter, dirname } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { startAnthropic } from "../stand-ins/anthropic.ts";
@@ -90,6 +91,9 @@ test.each(agents)(
       generation: before.generation + 1,
       harness_session: before.harness_session,
     });
+
+    const opened = await hangar.cli(["session", "open", harness, "--wait"]);
+    expect(opened.stderr).toContain(`attach --shell): ${resumeHint(harness, before.harness_session) ?? "?"}\n`);
 
     // What was said by hand is in the conversation that the next turn goes on with.
     expect(await hangar.turn(harness, "what did I ask you to remember?", 120)).toMatchObject({

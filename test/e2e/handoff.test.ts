@@ -89,6 +89,8 @@ test("from Claude Code to Codex: the account holds the task, every turn, the bra
 
   const shown = (await hangar.cli(["session", "get", "s"])).stdout;
   expect(shown).toContain("began with a handoff account, which is lossy");
+  expect(shown).toMatch(/^usage +[\d,]+ tokens in, [\d,]+ out/m);
+  expect(shown).toMatch(/lossy; [\d,]+ tokens in, [\d,]+ out/);
   expect(shown).toMatch(/check +failed, exit code 1: echo it says/);
 }, 240_000);
 

@@ -10,6 +10,7 @@ export * from "./ids.ts";
 export * from "./protocol.ts";
 export * from "./redact.ts";
 export * from "./redact-event.ts";
+export * from "./resume-hint.ts";
 export * from "./session.ts";
 export * from "./transfer.ts";
 export * from "./warm.ts";

@@ -1,7 +1,16 @@
 /** `hangar session …` */
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
-import { Checkpoint, CheckpointOutcome, HangarError, SecretInfo, Session, SessionListItem, Turn } from "@hangar/shared";
+import {
+  Checkpoint,
+  CheckpointOutcome,
+  HangarError,
+  resumeHint,
+  SecretInfo,
+  Session,
+  SessionListItem,
+  Turn,
+} from "@hangar/shared";
 import { z } from "zod";
 import { NOTHING } from "../client.ts";
 import type { Context } from "../context.ts";
@@ -118,8 +127,10 @@ export async function openSession(
   if (options.json) return context.ui.json(now);
   const { ui } = context;
   ui.out(now.state === "STARTING" ? `${now.name} is starting` : `${now.name} is ready in ${now.sandbox_id}`);
+  const hint = resumeHint(now.harness, now.harness_session);
   if (now.state !== "STARTING")
     ui.note(ui.color.dim(`talk to the agent yourself: ${ui.prefix} session attach ${now.name}`));
+  if (now.state !== "STARTING" && hint !== null) ui.note(ui.color.dim(`or in its shell (attach --shell): ${hint}`));
   if (now.restored_from && !now.restored_from.verified)
     ui.note(`what was restored could not be verified: ${now.status ?? ""}`);
   for (const missing of now.restored_from?.missing ?? []) ui.note(`missing: ${safe(missing)}`);

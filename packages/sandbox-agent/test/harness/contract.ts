@@ -2,7 +2,7 @@
 import { appendFile, cp, mkdir, readFile, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
-import type { Usage } from "@hangar/shared";
+import { resumeHint, type Usage } from "@hangar/shared";
 import type { StandIn } from "../../../../test/stand-ins/server.ts";
 import { scanConversations } from "../../src/checkpoint/conversation-scan.ts";
 import type { Harness } from "../../src/harness/harness.ts";
@@ -300,6 +300,9 @@ export function harnessContract(rig: Rig): void {
     await harness.relocate(place, id);
     await harness.seed(place);
     const command = await harness.interactive({ ...place, model: rig.modelName, resume: id, fork: null, fresh: null });
+    // What people are told to type is what is run, but for its other options.
+    const hint = resumeHint(harness.name, id)?.split(" ") ?? [];
+    expect(command.argv.filter((word) => hint.includes(word))).toEqual(hint);
     await using terminal = await inTerminal(command, second);
     const screen = await eventually(async () => {
       const shown = await terminal.screen();

@@ -125,6 +125,26 @@ test("and to pi, in another sandbox, by command", async () => {
   expect((await hangar.session("s")).turns.at(-1)).toMatchObject({ harness: "pi", handoff: true });
 }, 120_000);
 
+test("a conversation that is gone is said, and the next turn begins with the account", async () => {
+  await hangar.api("POST", "/api/sessions", { name: "gone", environment: "web" });
+  await hangar.until("gone", "ready", (s) => s.state === "IDLE");
+  const first = await hangar.turn("gone", "remember basalt", 120);
+  await hangar.exec("gone", "sh", "-c", 'rm -r "$CLAUDE_CONFIG_DIR/projects"');
+  const lost = await hangar.turn("gone", "go on", 120);
+  expect(lost).toMatchObject({ state: "failed", conversation_lost: true, harness_session: first.harness_session });
+  const shown = (await hangar.cli(["session", "get", "gone"])).stdout;
+  expect(shown).toContain("is not in this sandbox, so nothing was run: send again");
+  expect(shown).toContain("the agent's conversation was lost");
+  const next = await hangar.turn("gone", RECALL, 120);
+  expect(next).toMatchObject({ state: "done", handoff: true, summary: "You asked me to remember basalt." });
+  expect(next.harness_session).not.toBe(first.harness_session);
+  expect(await hangar.turn("gone", "remember tuff", 120)).toMatchObject({
+    handoff: false,
+    conversation_lost: false,
+    harness_session: next.harness_session,
+  });
+}, 120_000);
+
 test("the account is bounded, whatever the session said, and a check that is nowhere is one line", async () => {
   await goOnWith("script");
   for (let i = 0; i < 8; i++) await turn(`: ${"x".repeat(9000)}; seq -s , 1 4000`);

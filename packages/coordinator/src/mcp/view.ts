@@ -10,7 +10,8 @@ const TURNS = 10;
 const MESSAGE = 300;
 
 export function sessionAnswer(session: Session): Answer {
-  const { name, state, status, phase, harness, branch, repo, forked_from, turns, usage, kept_awake_by } = session;
+  const { name, state, status, phase, harness, branch, repo, forked_from, turns, usage, last_check } = session;
+  const { kept_awake_by } = session;
   const shown = turns.slice(-TURNS).map(turnData);
   const newest = session.checkpoints.at(-1);
   return {
@@ -35,6 +36,7 @@ export function sessionAnswer(session: Session): Answer {
       turn_count: turns.length,
       checkpoint: newest?.id ?? null,
       usage,
+      last_check,
     },
   };
 }

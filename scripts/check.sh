@@ -1,5 +1,5 @@
 #!/bin/sh
-# Every check that needs no running: format, lint with types (and the layers), types, unused code.
+# Every check that needs no running: format, lint with types (and the layers), types, unused code, Terraform.
 set -u
 cd "$(dirname "$0")/.."
 export PATH=$PWD/node_modules/.bin:$PATH NO_COLOR=1
@@ -13,4 +13,7 @@ check oxfmt --check .
 check oxlint --type-aware --deny-warnings
 check tsc
 check knip --no-progress
+check node scripts/check-terraform.ts
+# Where Terraform itself is at hand, it is asked too.
+if command -v terraform >/dev/null; then check terraform fmt -check -recursive terraform; fi
 [ -z "$failed" ]

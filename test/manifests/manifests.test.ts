@@ -29,6 +29,15 @@ test("a field that it does not know is found, at any depth, and so is a value of
   expect(said).toContain("data/spec/replicas must be integer");
 });
 
+test("on GKE Redis is Google's, coordinators have their own nodes, and current Kubernetes takes all of it", async () => {
+  const gke = await render("gke");
+  for (const one of gke) expect(await objections(one), `${one.kind} ${one.metadata.name}`).toEqual([]);
+  expect(gke.length).toBe(all.length - 3);
+  expect(gke.some(({ metadata }) => metadata.name === "redis")).toBe(false);
+  const coordinator = gke.find(({ kind }) => kind === "Deployment") as unknown as V1Deployment;
+  expect(coordinator.spec?.template.spec?.nodeSelector).toEqual({ "hangar.dev/pool": "coordinator" });
+});
+
 test("two replicas, of which one may always be taken, with probes", () => {
   const { spec } = find("Deployment", "hangar") as V1Deployment;
   expect(spec?.replicas).toBe(2);

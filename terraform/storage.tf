@@ -1,0 +1,60 @@
+# Checkpoints: sealed before they come here. Hangar prunes them itself.
+resource "google_storage_bucket" "sessions" {
+  name                        = coalesce(var.session_bucket_name, "${var.project}-${var.name}-sessions")
+  location                    = var.region
+  uniform_bucket_level_access = true
+  public_access_prevention    = "enforced"
+  force_destroy               = !var.deletion_protection
+
+  # Objects are written once and never over; what Hangar deletes is meant to be gone.
+  versioning {
+    enabled = false
+  }
+
+  # None by default: a suspended session's newest checkpoint is its only copy.
+  dynamic "lifecycle_rule" {
+    for_each = var.session_retention_days > 0 ? [var.session_retention_days] : []
+
+    content {
+      action {
+        type = "Delete"
+      }
+
+      condition {
+        age = lifecycle_rule.value
+      }
+    }
+  }
+
+  depends_on = [google_project_service.needed]
+}
+
+resource "google_artifact_registry_repository" "images" {
+  repository_id = var.name
+  location      = var.region
+  format        = "DOCKER"
+  description   = "Hangar's images, and those that it builds for environments"
+
+  depends_on = [google_project_service.needed]
+}
+
+# Where a build's Dockerfile waits for Cloud Build: a bucket of its own, since the builder must not reach the checkpoints.
+resource "google_storage_bucket" "builds" {
+  name                        = "${var.project}-${var.name}-builds"
+  location                    = var.region
+  uniform_bucket_level_access = true
+  public_access_prevention    = "enforced"
+  force_destroy               = true
+
+  lifecycle_rule {
+    action {
+      type = "Delete"
+    }
+
+    condition {
+      age = 7
+    }
+  }
+
+  depends_on = [google_project_service.needed]
+}

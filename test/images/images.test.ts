@@ -1,0 +1,188 @@
+/**
+ * The images as podman builds them from images/Dockerfile, on a Debian base that mmdebstrap makes: there is no registry here, so
+ * the Dockerfile's own base (docker.io's Debian) is the one thing that is not fetched. Skipped, saying so, without root or podman.
+ */
+import { execFileSync, spawn } from "node:child_process";
+import { existsSync, readFileSync } from "node:fs";
+import { chown, mkdir, mkdtemp, rename, rm, writeFile } from "node:fs/promises";
+import { homedir, tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { run, sleep } from "../support/hangar.ts";
+
+const SCRIPT = fileURLToPath(new URL("../../images/build.sh", import.meta.url));
+const BASE = "localhost/hangar-test-base:bookworm";
+const missing = ["podman", "runc", "mmdebstrap"].filter((program) => !isThere(program));
+const why = process.getuid?.() !== 0 ? "not root" : missing.length > 0 ? `no ${missing.join(", ")}` : null;
+if (why !== null) console.error(`skipped, the images are not built: ${why}`);
+
+describe.skipIf(why !== null)("built by podman", { timeout: 600_000 }, () => {
+  let dir: string;
+  let env: Record<string, string>;
+  const tag = `test-${process.pid}`;
+  const coordinator = `hangar-coordinator:${tag}`;
+  const sandbox = `hangar-sandbox:${tag}`;
+
+  const podman = (...args: string[]) => run("podman", args, { env });
+  const ok = async (...args: string[]): Promise<string> => {
+    const ran = await podman(...args);
+    expect(ran.code, `podman ${args.join(" ")}\n${ran.stdout}${ran.stderr}`).toBe(0);
+    return ran.stdout.trim();
+  };
+  /** As a cluster's pod runs it. */
+  const LOCKED = ["--rm", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges"];
+
+  beforeAll(async () => {
+    dir = await mkdtemp(join(tmpdir(), "hangar-images-"));
+    // Works without systemd and without the right to raise limits.
+    const conf = `[containers]\ndefault_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]\n[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "none"\n`;
+    await writeFile(join(dir, "containers.conf"), conf);
+    env = { ...(process.env as Record<string, string>), CONTAINERS_CONF: join(dir, "containers.conf") };
+    if ((await podman("image", "exists", BASE)).code !== 0) await ok("import", "--quiet", await debian(), BASE);
+    const args = ["--engine", "podman", "--base", BASE, "--tag", tag, "--option", "--network=host", "--harness", "pi"];
+    const built = await run("sh", [SCRIPT, ...args], { env });
+    expect(built.code, built.stderr).toBe(0);
+    expect(built.stdout.trim().split("\n")).toEqual([coordinator, sandbox]);
+  }, 600_000);
+  afterAll(async () => {
+    await podman("rmi", "--force", coordinator, sandbox);
+    await rm(dir, { recursive: true, force: true });
+  }, 120_000);
+
+  test("neither runs as root, both start behind tini, and the same Hangar and Node are in both", async () => {
+    for (const image of [coordinator, sandbox]) {
+      const config = JSON.parse(await ok("image", "inspect", "--format", "{{json .Config}}", image)) as object;
+      expect(config).toMatchObject({ User: "1000:1000", Entrypoint: ["/usr/bin/tini", "--", expect.any(String)] });
+      expect(await ok("run", ...LOCKED, "--network=none", "--entrypoint=node", image, "--version")).toBe(
+        process.version,
+      );
+    }
+  });
+
+  test("the sandbox has what the daemon and agents need, and the daemon says what it lacks", async () => {
+    const look = `id -u; git --version; tmux -V; age --version; zstd --version; pi --version; touch /workspace/x && echo writes`;
+    const args = ["run", "--rm", "--cap-drop=ALL", "--network=none", "--entrypoint=sh", sandbox, "-euc", look];
+    const lines = (await ok(...args)).split("\n");
+    expect(lines[0]).toBe("1000");
+    expect(lines.slice(1).join("\n")).toMatch(/git version 2[\s\S]*tmux 3[\s\S]*v?1\.[\s\S]*1\.6\.0\nwrites$/);
+    const daemon = await podman("run", ...LOCKED, "--network=none", sandbox, "run");
+    expect(daemon.code).not.toBe(0);
+    expect(daemon.stderr).toContain("HANGAR_AGENT_COORDINATOR_URL is not set");
+    const native = `import("/opt/hangar/node_modules/@lydell/node-pty/index.js").then((m) => console.log(typeof (m.spawn ?? m.default.spawn)))`;
+    expect(await ok("run", ...LOCKED, "--network=none", "--entrypoint=node", sandbox, "-e", native)).toBe("function");
+  });
+
+  test("no layer holds the builder's npm settings, package lists or npm's cache", async () => {
+    const look = "cat /root/.npmrc; ls -A /var/lib/apt/lists /tmp /opt/npm";
+    const ran = await podman("run", "--rm", "--user=0", "--network=none", "--entrypoint=sh", sandbox, "-c", look);
+    expect(ran.stdout.replaceAll(/^.*:$|\s/gm, "")).toBe("");
+    expect(await ok("history", "--no-trunc", sandbox)).not.toMatch(/_authToken|AUTH=/i);
+  });
+
+  test("the coordinator serves, locked as the manifests lock it, and stops when told", async () => {
+    const name = `hangar-images-${process.pid}`;
+    const redis = await startRedis(dir);
+    const data = join(dir, "data");
+    await mkdir(data);
+    await chown(data, 1000, 1000);
+    const settings = [
+      `HANGAR_REDIS_URL=unix:///redis/redis.sock`,
+      "HANGAR_TOKEN=made-up-token-of-the-test",
+      "HANGAR_HOST=127.0.0.1",
+      "HANGAR_PORT=0",
+    ];
+    const mounts = ["--tmpfs=/tmp", `--volume=${data}:/var/lib/hangar`, `--volume=${redis.folder}:/redis`];
+    try {
+      const envs = settings.map((one) => `--env=${one}`);
+      await ok(
+        "run",
+        "--detach",
+        ...LOCKED.slice(1),
+        `--name=${name}`,
+        "--network=none",
+        ...mounts,
+        ...envs,
+        coordinator,
+      );
+      const ask = `const { url } = JSON.parse(require("fs").readFileSync("/var/lib/hangar/hangar.json", "utf8")); fetch(url + "/healthz").then(async (r) => console.log(r.status, await r.text()))`;
+      let said = "";
+      for (let i = 0; i < 60 && said !== "200 ok"; i++) {
+        await sleep(500);
+        said = (await podman("exec", name, "node", "-e", ask)).stdout.trim();
+      }
+      expect(said, (await podman("logs", name)).stderr).toBe("200 ok");
+      await ok("stop", "--time=20", name);
+      expect(await ok("inspect", "--format", "{{.State.ExitCode}}", name)).toBe("0");
+    } finally {
+      await podman("rm", "--force", name);
+      await redis.stop();
+    }
+  });
+});
+
+test("the agent CLIs that it puts in are those that the tests drive", () => {
+  const script = readFileSync(SCRIPT, "utf8");
+  const tested = readFileSync(fileURLToPath(new URL("../support/agent-clis.ts", import.meta.url)), "utf8");
+  const pairs = [...tested.matchAll(/package: "([^"]+)", version: "([^"]+)"/g)];
+  expect(pairs.length).toBe(3);
+  for (const [, name, version] of pairs) expect(script).toContain(`=${name}@${version}\n`);
+});
+
+test("what it cannot do it says in one line", async () => {
+  const env = process.env as Record<string, string>;
+  const said = async (...args: string[]) => await run("sh", [SCRIPT, ...args], { env });
+  expect(await said("--harness", "emacs")).toMatchObject({
+    code: 2,
+    stderr: "images/build.sh: unknown harness emacs: give claude, codex, pi, or an npm package with its version\n",
+  });
+  expect(await said("--nonsense")).toMatchObject({ code: 2 });
+  expect(await said("--engine", "no-such-engine")).toMatchObject({
+    code: 1,
+    stderr: "images/build.sh: no-such-engine is not here\n",
+  });
+  expect((await said("--help")).stdout).toContain("--harness claude");
+});
+
+/** Debian's minimal system as a tar, made once and kept in the tests' cache. */
+async function debian(): Promise<string> {
+  const cache = join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "hangar-tests");
+  const tar = join(cache, "image-base-bookworm.tar");
+  if (existsSync(tar)) return tar;
+  await mkdir(cache, { recursive: true });
+  const made = `${tar}.${process.pid}.tar`;
+  const env = process.env as Record<string, string>;
+  const ran = await run("mmdebstrap", ["--quiet", "--variant=minbase", "bookworm", made], { env });
+  expect(ran.code, ran.stderr).toBe(0);
+  // Device nodes belong to the container's runtime.
+  await run("sh", ["-c", `tar --delete -f ${made} $(tar -tf ${made} | grep '^\\./dev/.' | sort -r)`], { env });
+  await rename(made, tar);
+  return tar;
+}
+
+/** On a socket in a folder that every user may use, since the container's user is another one. */
+async function startRedis(dir: string): Promise<{ folder: string; stop: () => Promise<void> }> {
+  const folder = join(dir, "redis");
+  await mkdir(folder, { recursive: true, mode: 0o777 });
+  const args = ["--port", "0", "--unixsocket", join(folder, "redis.sock"), "--unixsocketperm", "777", "--save", ""];
+  const child = spawn("redis-server", [...args, "--dir", folder], { stdio: "ignore" });
+  const ended = new Promise<void>((resolve) => child.once("exit", () => resolve()));
+  for (let i = 0; i < 100 && !existsSync(join(folder, "redis.sock")); i++) await sleep(50);
+  execFileSync("chmod", ["755", dir, folder]);
+  return {
+    folder,
+    stop: async () => {
+      child.kill();
+      await ended;
+    },
+  };
+}
+
+function isThere(program: string): boolean {
+  try {
+    execFileSync("sh", ["-c", `command -v ${program}`]);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -178,6 +178,21 @@ test("the bridge outlives its Hangar: a call that is cut off is answered, the ne
     const again = await call(client, "send_to_session", { ...send, wait_seconds: 60 });
     expect(again).toMatchObject({ isError: false, data: { turn: { state: "done", summary: "ran" } } });
     expect((await hangar.session("cut-off")).turns).toHaveLength(1);
+
+    // One that is told to stop answers first, with how to go on.
+    const waiting = call(client, "send_to_session", {
+      session: "cut-off",
+      message: "sleep 5; echo slept",
+      wait_seconds: 300,
+    });
+    await hangar.until("cut-off", "at work", (s) => s.state === "ACTIVE");
+    await hangar.replica.kill("SIGTERM");
+    const handle = (await waiting).data["ask_again"] as { arguments: Record<string, unknown> };
+    await hangar.restart();
+    expect(await call(client, "get_session", handle.arguments)).toMatchObject({
+      isError: false,
+      data: { turn: { state: "done", summary: "slept" } },
+    });
   } finally {
     await client.close();
   }

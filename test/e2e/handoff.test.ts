@@ -148,6 +148,14 @@ test("a conversation that is gone is said, and the next turn begins with the acc
 test("the account is bounded, whatever the session said, and a check that is nowhere is one line", async () => {
   await goOnWith("script");
   for (let i = 0; i < 8; i++) await turn(`: ${"x".repeat(9000)}; seq -s , 1 4000`);
+  const much = await hangar.cli(["session", "check", "s", "seq 1 300000; exit 3", "--json"]);
+  expect(much).toMatchObject({ code: 1 });
+  expect(JSON.parse(much.stdout)).toMatchObject({
+    exit_code: 3,
+    output: expect.stringMatching(/its end is not here\)$/),
+  });
+  const late = await hangar.cli(["session", "check", "s", "echo begun; sleep 60", "--timeout", "1"]);
+  expect(late).toMatchObject({ code: 1, stdout: "begun\n", stderr: expect.stringContaining("did not end in time") });
   expect(await hangar.cli(["session", "check", "s", "seq 1 9000"])).toMatchObject({ code: 0 });
   await goOnWith("codex", "gpt-5-stand-in");
   expect(await turn("hello")).toMatchObject({ state: "done", handoff: true });

@@ -11,6 +11,7 @@ import { update } from "./update.ts";
 /** Characters. */
 const OUTPUT = 4000;
 const SCRIPT = 200;
+const CUT = "\n[…] (it printed more than is read, so its end is not here)";
 
 /** @throws HangarError `invalid_request`: there is no check; `wrong_state`: the session is not up. */
 export async function check(
@@ -41,7 +42,7 @@ export async function check(
     at: iso(deps.clock()),
     exit_code: ran.exit_code,
     timed_out: ran.timed_out,
-    output: said.length <= OUTPUT ? said : `[…] ${said.slice(-OUTPUT)}`,
+    output: `${said.length <= OUTPUT ? said : `[…] ${said.slice(-OUTPUT)}`}${ran.truncated ? CUT : ""}`,
     turn: turns.findLast(({ started_at }) => started_at !== null)?.id ?? null,
   };
   await update(deps, record.id, ({ rev }) => ({

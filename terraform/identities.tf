@@ -75,12 +75,6 @@ resource "google_service_account_iam_member" "runs_builds_as" {
   member             = google_service_account.coordinator.member
 }
 
-resource "google_storage_bucket_iam_member" "coordinator_sources" {
-  bucket = google_storage_bucket.builds.name
-  role   = "roles/storage.objectCreator"
-  member = google_service_account.coordinator.member
-}
-
 resource "google_artifact_registry_repository_iam_member" "coordinator" {
   location   = google_artifact_registry_repository.images.location
   repository = google_artifact_registry_repository.images.name
@@ -89,12 +83,6 @@ resource "google_artifact_registry_repository_iam_member" "coordinator" {
 }
 
 # Builds
-resource "google_storage_bucket_iam_member" "build_sources" {
-  bucket = google_storage_bucket.builds.name
-  role   = "roles/storage.objectViewer"
-  member = google_service_account.build.member
-}
-
 resource "google_artifact_registry_repository_iam_member" "build" {
   location   = google_artifact_registry_repository.images.location
   repository = google_artifact_registry_repository.images.name

@@ -25,13 +25,13 @@ output "coordinator_service_account" {
 }
 
 output "build_service_account" {
-  description = "Who environments' builds run as."
+  description = "HANGAR_CLOUD_BUILD_SERVICE_ACCOUNT: who environments' builds run as."
   value       = google_service_account.build.email
 }
 
-output "build_bucket" {
-  description = "Where builds' sources wait."
-  value       = google_storage_bucket.builds.name
+output "cloud_build" {
+  description = "HANGAR_CLOUD_BUILD."
+  value       = "projects/${var.project}/locations/${var.region}"
 }
 
 output "vault_key_secret" {

@@ -37,24 +37,3 @@ resource "google_artifact_registry_repository" "images" {
 
   depends_on = [google_project_service.needed]
 }
-
-# Where a build's Dockerfile waits for Cloud Build: a bucket of its own, since the builder must not reach the checkpoints.
-resource "google_storage_bucket" "builds" {
-  name                        = "${var.project}-${var.name}-builds"
-  location                    = var.region
-  uniform_bucket_level_access = true
-  public_access_prevention    = "enforced"
-  force_destroy               = true
-
-  lifecycle_rule {
-    action {
-      type = "Delete"
-    }
-
-    condition {
-      age = 7
-    }
-  }
-
-  depends_on = [google_project_service.needed]
-}

@@ -28,7 +28,7 @@ import { lockWithin } from "@hangar/coordinator/embedded/lock";
 import { makeRemote, run, sleep, startHangar, type TestHangar } from "../support/hangar.ts";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
-const RIG =
+export const RIG =
   process.env["HANGAR_K8S_RIG"] ?? join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "hangar-k8s-rig");
 /** What starts and stops it lies beside the checkout. */
 const RIG_SCRIPTS = process.env["HANGAR_K8S_RIG_SCRIPTS"] ?? join(root, "../shared/k8s-rig");

@@ -15,11 +15,11 @@ describe.skipIf(found === null)("on a cluster", { timeout: 300_000 }, () => {
     const config = new KubeConfig();
     config.loadFromFile(found!.kubeconfig);
     const { minor } = await config.makeApiClient(VersionApi).getCode();
-    const all = await render("base");
+    const all = [...(await render("base")), ...(await render("buildkit"))];
     // policy/v1 came with 1.21: there the schema has to do (test/manifests).
     const sent = all.filter(({ apiVersion }) => apiVersion !== "policy/v1" || Number.parseInt(minor, 10) >= 21);
     const text = JSON.stringify({ apiVersion: "v1", kind: "List", items: sent });
-    const said = await withNamespaces(found!, ["hangar", "hangar-sandboxes"], async (dir) => {
+    const said = await withNamespaces(found!, ["hangar", "hangar-sandboxes", "hangar-builds"], async (dir) => {
       await writeFile(join(dir, "all.json"), text);
       const args = ["--kubeconfig", found!.kubeconfig, "apply", "--dry-run=server", "-f", join(dir, "all.json")];
       const { stdout } = await promisify(execFile)("kubectl", args);

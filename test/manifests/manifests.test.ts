@@ -38,6 +38,17 @@ test("on GKE Redis is Google's, coordinators have their own nodes, and current K
   expect(coordinator.spec?.template.spec?.nodeSelector).toEqual({ "hangar.dev/pool": "coordinator" });
 });
 
+test("builds have a namespace of their own, in which the coordinator may make Jobs and read why one failed", async () => {
+  const builds = await render("buildkit");
+  for (const one of builds) expect(await objections(one), `${one.kind} ${one.metadata.name}`).toEqual([]);
+  const rules = builds.flatMap(({ kind, rules }) => (kind === "Role" ? (rules as object[]) : []));
+  expect(rules).toEqual([
+    { apiGroups: ["batch"], resources: ["jobs"], verbs: ["get", "create", "delete"] },
+    { apiGroups: [""], resources: ["pods"], verbs: ["list"] },
+    { apiGroups: [""], resources: ["pods/log"], verbs: ["get"] },
+  ]);
+});
+
 test("two replicas, of which one may always be taken, with probes", () => {
   const { spec } = find("Deployment", "hangar") as V1Deployment;
   expect(spec?.replicas).toBe(2);

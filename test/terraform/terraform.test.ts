@@ -69,7 +69,7 @@ test("two pools, of which the sandboxes' shrinks to none; streaming and disk sta
   expect(config.variable["sandbox_disk_gb"]?.[0]?.description).toContain("100 is the advice");
 });
 
-test("what a build may do: read its sources, push images, write logs; it has no right to checkpoints or secrets", () => {
+test("what a build may do: push images and write logs; it has no right to checkpoints or secrets", () => {
   const rights: Record<string, unknown>[] = [];
   for (const [type, all] of Object.entries(config.resource)) {
     if (!/_iam_(?:member|binding|policy)$/.test(type)) continue;
@@ -83,7 +83,6 @@ test("what a build may do: read its sources, push images, write logs; it has no 
       "${google_artifact_registry_repository.images.name}",
     ],
     ["google_project_iam_member", "roles/logging.logWriter", undefined],
-    ["google_storage_bucket_iam_member", "roles/storage.objectViewer", "${google_storage_bucket.builds.name}"],
   ]);
   const toCheckpoints = rights.filter(({ bucket }) => bucket === "${google_storage_bucket.sessions.name}");
   expect(toCheckpoints.map(({ member }) => member)).toEqual(["${google_service_account.coordinator.member}"]);

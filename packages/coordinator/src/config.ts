@@ -64,6 +64,21 @@ const httpUrl = z
   .transform((url) => url.replace(/\/$/, ""))
   .describe("http://host:port or https://host:port, nothing behind it");
 
+const objectName = z
+  .string()
+  .regex(/^[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?$/)
+  .describe("a name as Kubernetes takes it");
+const listOf = (pattern: RegExp): z.ZodType<readonly string[]> =>
+  z
+    .string()
+    .transform((text) => text.split(/[\s,]+/).filter((item) => item !== ""))
+    .pipe(z.array(z.string().regex(pattern)));
+const names = listOf(/^[a-z0-9][a-z0-9-]{0,62}$/).describe("names of environments, with commas between");
+/** To environments, by `owner/repo`. */
+const repos = listOf(/^[\w.-]+\/[\w.-]+=[a-z0-9][a-z0-9-]{0,62}$/)
+  .transform((pairs) => Object.fromEntries(pairs.map((pair) => pair.split("=") as [string, string])))
+  .describe("OWNER/REPO=ENVIRONMENT, several with commas between");
+
 const MAX_MINUTES = 525_600;
 
 /** name, schema of what is given, default (null: see `defaultText`), unit, and what it is for. */
@@ -181,6 +196,41 @@ export const SETTINGS = [
       what: "Where GKE Pod Snapshots lie, for environments with `hot_resume`: see kubernetes.md. They hold secrets.",
     },
   ),
+  setting("image_builder", oneOf("off", "buildkit", "cloudbuild"), "off", {
+    what: "What builds the images of environments with a `build`: a BuildKit Job in the cluster, or Google Cloud Build.",
+  }),
+  setting("image_registry", ImageName.describe("a registry and a path in it"), null, {
+    defaultText: "none: no images are built",
+    what: "Where built images are pushed to and pulled from, as `hangar-environment:TAG` below it.",
+  }),
+  setting("image_build_namespace", objectName, "hangar-builds", {
+    what: "The namespace of BuildKit's Jobs.",
+  }),
+  setting("image_push_secret", objectName, null, {
+    defaultText: "none",
+    what: "A Secret there, of type kubernetes.io/dockerconfigjson, with which BuildKit pushes.",
+  }),
+  setting(
+    "cloud_build",
+    z
+      .string()
+      .regex(/^projects\/[a-z0-9:.-]+\/locations\/[a-z0-9-]+$/)
+      .describe("projects/PROJECT/locations/LOCATION"),
+    null,
+    { defaultText: "none", what: "Where Cloud Build builds." },
+  ),
+  setting("cloud_build_service_account", z.email().describe("a service account's address"), null, {
+    defaultText: "none",
+    what: "Who Cloud Build's builds run as: an identity that cannot reach the checkpoint bucket.",
+  }),
+  setting("prebuild_environments", names, null, {
+    defaultText: "none",
+    what: "Environments whose images are built when Hangar starts.",
+  }),
+  setting("github_repos", repos, null, {
+    defaultText: "none",
+    what: "Which environment a GitHub repo's work runs in; their images are built when Hangar starts, too.",
+  }),
   setting("isolation", oneOf("auto", "plain"), "auto", {
     what: "`auto`: local sandboxes are kept apart with bubblewrap where it works; `plain`: they are plain folders.",
   }),

@@ -21,7 +21,10 @@ import { closeServer, createServer, listen } from "./http/server.ts";
 import { terminalRoutes } from "./http/terminals.ts";
 import { newRequestId, serveUpgrades } from "./http/upgrades.ts";
 import { warmRoute } from "./http/warm.ts";
+import { buildingDriver } from "./images/building-driver.ts";
+import { prebuild } from "./images/prebuild.ts";
 import { openDriver } from "./open-driver.ts";
+import { openImages } from "./open-images.ts";
 import { openStore, volumeRoot } from "./open-store.ts";
 import { connectRedis } from "./redis/connect.ts";
 import { joinReplicas } from "./replica.ts";
@@ -119,7 +122,10 @@ async function start({ config, replica, log, stack, hidden }: Start): Promise<vo
   refuseUnreachable(config, url);
   const { store, volume, warnings: gaps } = await openStore(config, { url: storeUrl, signer: vault });
   for (const gap of gaps) log.warn({}, gap);
-  const driver = await openDriver(config, { dataDir, host, root, log });
+  const images = await openImages(config);
+  const opened = await openDriver(config, { dataDir, host, root, log });
+  // Other drivers have no use for an image.
+  const driver = config.driver === "kubernetes" ? buildingDriver(opened, images) : opened;
   stack.defer(() => driver.close());
   const presence = await joinReplicas(redis.replicas, url, log);
   stack.defer(() => presence.leave());
@@ -207,6 +213,8 @@ async function start({ config, replica, log, stack, hidden }: Start): Promise<vo
 
   await loops.start();
   await warmLoop.start();
+  const ahead = [...(config.prebuild_environments ?? []), ...Object.values(config.github_repos ?? {})];
+  void prebuild({ ...redis, images, owner: OWNER, names: ahead, log, signal: stopping.signal });
   refusing = null;
   tellClients(dataDir, { url, token }, config.redis_url === null, stack);
   const ready = { url, pid: process.pid, data_dir: dataDir, redis: withoutPassword(redisUrl), store: store.name };

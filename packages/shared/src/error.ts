@@ -41,6 +41,8 @@ export const ERRORS = {
   conversation_lost: kind(422, "The harness began a new conversation"),
   harness_failed: kind(422, "The agent failed"),
   image_pull_failed: kind(422, "The sandbox's image cannot be pulled"),
+  image_building: kind(503, "The sandbox's image is being built", true),
+  image_build_failed: kind(422, "The environment's image cannot be built"),
   sandbox_crashed: kind(422, "The sandbox's daemon does not stay up"),
   cluster_refused: kind(422, "The cluster refuses the sandbox's pod"),
   quota_exhausted: kind(503, "A quota is exhausted", true),

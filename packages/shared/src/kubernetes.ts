@@ -48,7 +48,21 @@ const EgressRule = z.strictObject({
   ports: z.array(z.number().int().min(1).max(65_535)).max(100).optional(),
 });
 
+/** What Hangar builds a sandbox image from, in the cluster's registry, tagged by its content. */
+const ImageBuild = z.union(
+  [
+    /** Its first lines are `ARG HANGAR_SANDBOX_IMAGE` and `FROM ${HANGAR_SANDBOX_IMAGE}`, or what ends the same way. */
+    z.strictObject({ dockerfile: z.string().min(1).max(65_536) }),
+    /** A shell script that root runs in the sandbox image. */
+    z.strictObject({ script: z.string().min(1).max(65_536) }),
+  ],
+  { error: "give { dockerfile: … } or { script: … }" },
+);
+export type ImageBuild = z.infer<typeof ImageBuild>;
+
 export const KubernetesPod = z.strictObject({
+  /** None: the image is taken as it is. Else built on it, by `HANGAR_IMAGE_BUILDER`. */
+  build: ImageBuild.nullable().default(null),
   /** None: `HANGAR_SANDBOX_IMAGE`. Its entry point is `hangar-agent`. */
   image: ImageName.nullable().default(null),
   image_pull_policy: z.enum(["Always", "IfNotPresent", "Never"]).default("IfNotPresent"),

@@ -1,6 +1,7 @@
 /** The cluster's API: how it is reached, one deadline for every request, and what its refusals mean for a session. */
 import {
   ApiException,
+  BatchV1Api,
   CoreV1Api,
   CustomObjectsApi,
   createConfiguration,
@@ -13,6 +14,7 @@ import { HangarError } from "@hangar/shared";
 import { z } from "zod";
 
 export interface Cluster {
+  readonly batch: BatchV1Api;
   readonly core: CoreV1Api;
   readonly custom: CustomObjectsApi;
   readonly networking: NetworkingV1Api;
@@ -55,6 +57,7 @@ export function connectCluster(options: ClusterOptions): Cluster {
     });
     const inContext = config.getContextObject(config.getCurrentContext())?.namespace;
     return {
+      batch: new BatchV1Api(configuration),
       core: new CoreV1Api(configuration),
       custom: new CustomObjectsApi(configuration),
       networking: new NetworkingV1Api(configuration),

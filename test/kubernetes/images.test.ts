@@ -1,0 +1,80 @@
+/**
+ * A session whose environment's image is to be built, with a real API server and real pods. The node pulls nothing from outside,
+ * so BuildKit itself cannot run there: its Job is real, and a stand-in marks it done and puts an image by its name.
+ */
+import { execFile } from "node:child_process";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { BatchV1Api, KubeConfig, PatchStrategy, setHeaderOptions } from "@kubernetes/client-node";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { TestHangar } from "../support/hangar.ts";
+import { findCluster, openCluster, RIG, type TestCluster } from "./cluster.ts";
+
+const found = await findCluster();
+const isRig = found?.isRig === true;
+if (found !== null && !isRig) console.error("skipped: an image can be put onto the rig's node alone");
+
+describe.skipIf(!isRig)("on the rig", { timeout: 300_000 }, () => {
+  let cluster: TestCluster;
+  let hangar: TestHangar;
+  let remote: string;
+  let batch: BatchV1Api;
+
+  beforeAll(async () => {
+    cluster = await openCluster(found!);
+    const config = new KubeConfig();
+    config.loadFromFile(found!.kubeconfig);
+    batch = config.makeApiClient(BatchV1Api);
+    ({ hangar, remote } = await cluster.hangar({
+      // What it may do to Jobs, manifests/buildkit says and test/manifests checks; here it is the cluster's administrator.
+      HANGAR_KUBERNETES_CONFIG: found!.kubeconfig,
+      HANGAR_IMAGE_BUILDER: "buildkit",
+      HANGAR_IMAGE_REGISTRY: "localhost",
+      HANGAR_IMAGE_BUILD_NAMESPACE: cluster.namespace,
+    }));
+  }, 300_000);
+  afterAll(() => cluster?.close(), 120_000);
+
+  const session = async (name: string, script: string): Promise<void> => {
+    const kubernetes = { build: { script }, image_pull_policy: "Never" };
+    await hangar.api("PUT", `/api/environments/${name}`, { name, repo: remote, kubernetes });
+    await hangar.api("POST", "/api/sessions", { name, environment: name });
+  };
+  const job = async () => (await batch.listNamespacedJob({ namespace: cluster.namespace })).items[0];
+  const end = async (name: string, type: string, message: string): Promise<void> => {
+    const body = { status: { conditions: [{ type, status: "True", message }] } };
+    const merge = setHeaderOptions("Content-Type", PatchStrategy.MergePatch);
+    await batch.patchNamespacedJobStatus({ namespace: cluster.namespace, name, body }, merge);
+  };
+
+  test("a start says that it builds, makes one Job, and goes on in a pod of the built image", async () => {
+    await session("built", "true");
+    await hangar.until("built", "building", (s) => s.status === "building the image", 60);
+    expect(await cluster.podNames()).not.toContain((await hangar.session("built")).sandbox_id);
+    const made = await job();
+    const name = made?.metadata?.name ?? "";
+    const tag = name.replace("hangar-build-", "");
+    const ctr = join(RIG, "containerd/usr/bin/ctr");
+    const image = `localhost/hangar-environment:${tag}`;
+    const args = ["-a", "/run/hangar-k8s-rig/containerd.sock", "-n", "k8s.io", "images"];
+    await promisify(execFile)(ctr, [...args, "tag", "--force", cluster.settings["HANGAR_SANDBOX_IMAGE"]!, image]);
+    await end(name, "Complete", "");
+    await hangar.until("built", "up", (s) => s.state === "IDLE", 120);
+    const { sandbox_id: id } = await hangar.session("built");
+    const pod = await cluster.api.core.readNamespacedPod({ namespace: cluster.namespace, name: id ?? "" });
+    expect(pod.spec?.containers[0]?.image).toBe(image);
+    await batch.deleteNamespacedJob({ namespace: cluster.namespace, name, propagationPolicy: "Background" });
+    await promisify(execFile)(ctr, [...args, "rm", image]);
+  });
+
+  test("a build that fails says why in the session, and the next open tries it again", async () => {
+    await session("broken", "exit 3");
+    await hangar.until("broken", "building", (s) => s.status === "building the image", 60);
+    const name = (await job())?.metadata?.name ?? "";
+    await end(name, "Failed", "the script ended with 3");
+    const failed = await hangar.until("broken", "failed", (s) => s.state === "FAILED", 60);
+    expect(failed.status).toContain("The image cannot be built: ");
+    await hangar.api("POST", "/api/sessions/broken/open", {});
+    await hangar.until("broken", "building again", (s) => s.status === "building the image", 60);
+  });
+});

@@ -36,20 +36,20 @@ export async function kubernetesRows(): Promise<Row[]> {
       {
         size: "M",
         what: "`hangar session open` of a suspended session in a warm pod, command to ready",
-        ours: ms(warm),
+        ours: ms(warm.open),
         theirs: "-",
         ratio: "-",
         bar: "≤ 3 s",
-        met: warm <= 3000,
+        met: warm.open <= 3000,
       },
       {
         size: "M",
-        what: `… in a new pod, the image being there, beside a bare pod of the image becoming ready (the clone: ${ms(clone)})`,
-        ours: ms(cold),
+        what: `… in a new pod, the image being there, beside a bare pod of the image becoming ready (the clone: ${ms(clone)}, the restore: ${ms(cold.restore)})`,
+        ours: ms(cold.open),
         theirs: ms(pod),
-        ratio: (cold / pod).toFixed(2),
+        ratio: (cold.open / pod).toFixed(2),
         bar: `≤ 1.5 × the pod + the clone: ${ms(bar)}`,
-        met: cold <= bar,
+        met: cold.open <= bar,
       },
     ];
   } finally {
@@ -103,9 +103,10 @@ for i in $(seq 5000); do printf '${line}' "$(head -c 3000 /dev/urandom | base64 
   return repo;
 }
 
-/** Median of opens from suspended to ready, as a person has them: with the CLI's own start. */
-async function opens(hangar: TestHangar, before: () => Promise<void>): Promise<number> {
+/** Medians of opens from suspended to ready, as a person has them: with the CLI's own start; and of the restore in them. */
+async function opens(hangar: TestHangar, before: () => Promise<void>): Promise<{ open: number; restore: number }> {
   const times: number[] = [];
+  const restores: number[] = [];
   for (let i = 0; i <= RUNS; i++) {
     await hangar.api("POST", `/api/sessions/${NAME}/suspend`, {});
     await hangar.until(NAME, "suspended", (s) => s.state === "SUSPENDED" && s.sandbox_id === null, 180);
@@ -116,9 +117,16 @@ async function opens(hangar: TestHangar, before: () => Promise<void>): Promise<n
     });
     const { restored_from: restored } = await hangar.session(NAME);
     if (!restored?.verified) throw new Error(`it was not restored: ${JSON.stringify(restored)}`);
-    if (i > 0) times.push(time);
+    if (i === 0) continue;
+    times.push(time);
+    restores.push(await restoring(hangar));
   }
-  return median(times);
+  return { open: median(times), restore: median(restores) };
+}
+
+async function restoring(hangar: TestHangar): Promise<number> {
+  const all = (await hangar.events(NAME)).flatMap(({ event }) => (event.type === "restored" ? [event] : []));
+  return (all.at(-1)?.seconds["restoring"] ?? Number.NaN) * 1000;
 }
 
 async function barePod({ api, namespace, settings }: TestCluster, i: number): Promise<number> {

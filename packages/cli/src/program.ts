@@ -114,7 +114,9 @@ A file, as YAML or JSON (only the name is needed; several: separated by ---):
     - { name: KUBECONFIG_DEV, file: ~/.kube/config, mode: "0600" }
   idle_minutes: 30                # 0: stays up until you suspend it
   ttl_minutes: 1440               # 0: no limit
-  keep_ignored: [.env]            # ignored files that travel all the same`;
+  keep_ignored: [.env]            # ignored files that travel all the same
+  warm_pool: 1                    # sandboxes that wait for sessions, cloned and set up; 0: none
+  warm_pool_hours: Mon-Fri 08:00-20:00 Europe/Berlin   # null: always`;
 
 function environments(env: Command, context: Context): void {
   env

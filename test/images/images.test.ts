@@ -4,44 +4,34 @@
  */
 import { execFileSync, spawn } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
-import { chown, mkdir, mkdtemp, rename, rm, writeFile } from "node:fs/promises";
-import { homedir, tmpdir } from "node:os";
+import { chown, mkdir, mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { run, sleep } from "../support/hangar.ts";
+import { BUILD_SCRIPT, ON_TEST_BASE, openPodman, type Podman, whyNoPodman } from "./podman.ts";
 
-const SCRIPT = fileURLToPath(new URL("../../images/build.sh", import.meta.url));
-const BASE = "localhost/hangar-test-base:bookworm";
-const missing = ["podman", "runc", "mmdebstrap"].filter((program) => !isThere(program));
-const why = process.getuid?.() !== 0 ? "not root" : missing.length > 0 ? `no ${missing.join(", ")}` : null;
+const why = whyNoPodman();
 if (why !== null) console.error(`skipped, the images are not built: ${why}`);
 
 describe.skipIf(why !== null)("built by podman", { timeout: 600_000 }, () => {
   let dir: string;
-  let env: Record<string, string>;
+  let env: Podman["env"];
+  let podman: Podman["podman"];
+  let ok: Podman["ok"];
   const tag = `test-${process.pid}`;
   const coordinator = `hangar-coordinator:${tag}`;
   const sandbox = `hangar-sandbox:${tag}`;
 
-  const podman = (...args: string[]) => run("podman", args, { env });
-  const ok = async (...args: string[]): Promise<string> => {
-    const ran = await podman(...args);
-    expect(ran.code, `podman ${args.join(" ")}\n${ran.stdout}${ran.stderr}`).toBe(0);
-    return ran.stdout.trim();
-  };
   /** As a cluster's pod runs it. */
   const LOCKED = ["--rm", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges"];
 
   beforeAll(async () => {
     dir = await mkdtemp(join(tmpdir(), "hangar-images-"));
-    // Works without systemd and without the right to raise limits.
-    const conf = `[containers]\ndefault_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]\n[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "none"\n`;
-    await writeFile(join(dir, "containers.conf"), conf);
-    env = { ...(process.env as Record<string, string>), CONTAINERS_CONF: join(dir, "containers.conf") };
-    if ((await podman("image", "exists", BASE)).code !== 0) await ok("import", "--quiet", await debian(), BASE);
-    const args = ["--engine", "podman", "--base", BASE, "--tag", tag, "--option", "--network=host", "--harness", "pi"];
-    const built = await run("sh", [SCRIPT, ...args], { env });
+    ({ env, podman, ok } = await openPodman(dir));
+    const args = [...ON_TEST_BASE, "--tag", tag, "--harness", "pi"];
+    const built = await run("sh", [BUILD_SCRIPT, ...args], { env });
     expect(built.code, built.stderr).toBe(0);
     expect(built.stdout.trim().split("\n")).toEqual([coordinator, sandbox]);
   }, 600_000);
@@ -122,7 +112,7 @@ describe.skipIf(why !== null)("built by podman", { timeout: 600_000 }, () => {
 });
 
 test("the agent CLIs that it puts in are those that the tests drive", () => {
-  const script = readFileSync(SCRIPT, "utf8");
+  const script = readFileSync(BUILD_SCRIPT, "utf8");
   const tested = readFileSync(fileURLToPath(new URL("../support/agent-clis.ts", import.meta.url)), "utf8");
   const pairs = [...tested.matchAll(/package: "([^"]+)", version: "([^"]+)"/g)];
   expect(pairs.length).toBe(3);
@@ -131,7 +121,7 @@ test("the agent CLIs that it puts in are those that the tests drive", () => {
 
 test("what it cannot do it says in one line", async () => {
   const env = process.env as Record<string, string>;
-  const said = async (...args: string[]) => await run("sh", [SCRIPT, ...args], { env });
+  const said = async (...args: string[]) => await run("sh", [BUILD_SCRIPT, ...args], { env });
   expect(await said("--harness", "emacs")).toMatchObject({
     code: 2,
     stderr: "images/build.sh: unknown harness emacs: give claude, codex, pi, or an npm package with its version\n",
@@ -143,22 +133,6 @@ test("what it cannot do it says in one line", async () => {
   });
   expect((await said("--help")).stdout).toContain("--harness claude");
 });
-
-/** Debian's minimal system as a tar, made once and kept in the tests' cache. */
-async function debian(): Promise<string> {
-  const cache = join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "hangar-tests");
-  const tar = join(cache, "image-base-bookworm.tar");
-  if (existsSync(tar)) return tar;
-  await mkdir(cache, { recursive: true });
-  const made = `${tar}.${process.pid}.tar`;
-  const env = process.env as Record<string, string>;
-  const ran = await run("mmdebstrap", ["--quiet", "--variant=minbase", "bookworm", made], { env });
-  expect(ran.code, ran.stderr).toBe(0);
-  // Device nodes belong to the container's runtime.
-  await run("sh", ["-c", `tar --delete -f ${made} $(tar -tf ${made} | grep '^\\./dev/.' | sort -r)`], { env });
-  await rename(made, tar);
-  return tar;
-}
 
 /** On a socket in a folder that every user may use, since the container's user is another one. */
 async function startRedis(dir: string): Promise<{ folder: string; stop: () => Promise<void> }> {
@@ -176,13 +150,4 @@ async function startRedis(dir: string): Promise<{ folder: string; stop: () => Pr
       await ended;
     },
   };
-}
-
-function isThere(program: string): boolean {
-  try {
-    execFileSync("sh", ["-c", `command -v ${program}`]);
-    return true;
-  } catch {
-    return false;
-  }
 }

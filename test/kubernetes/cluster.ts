@@ -28,7 +28,7 @@ import { lockWithin } from "@hangar/coordinator/embedded/lock";
 import { makeRemote, run, sleep, startHangar, type TestHangar } from "../support/hangar.ts";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
-export const RIG =
+const RIG =
   process.env["HANGAR_K8S_RIG"] ?? join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "hangar-k8s-rig");
 /** What starts and stops it lies beside the checkout. */
 const RIG_SCRIPTS = process.env["HANGAR_K8S_RIG_SCRIPTS"] ?? join(root, "../shared/k8s-rig");
@@ -226,21 +226,23 @@ async function sandboxImage({ isRig }: Found): Promise<string> {
     const hash = createHash("sha256");
     for (const file of [join(dist, "hangar-agent.mjs"), script]) hash.update(await readFile(file));
     const name = `localhost/hangar-sandbox:${hash.digest("hex").slice(0, 12)}`;
-    const ctr = [
-      join(RIG, "containerd/usr/bin/ctr"),
-      "-a",
-      "/run/hangar-k8s-rig/containerd.sock",
-      "-n",
-      "k8s.io",
-    ] as const;
-    const images = await ok(ctr[0], [...ctr.slice(1), "images", "ls", "-q"]);
+    const images = await ctr("images", "ls", "-q");
     if (images.split("\n").includes(name)) return name;
     await ok("sh", [script, name, dist, join(dir, "image.tar")]);
-    await ok(join(RIG_SCRIPTS, "import"), [join(dir, "image.tar")]);
+    await importImage(join(dir, "image.tar"));
     return name;
   } finally {
     await rm(dir, { recursive: true, force: true });
   }
+}
+
+/** containerd's own client on the rig's node. Answers what it printed. */
+export const ctr = (...args: string[]): Promise<string> =>
+  ok(join(RIG, "containerd/usr/bin/ctr"), ["-a", "/run/hangar-k8s-rig/containerd.sock", "-n", "k8s.io", ...args]);
+
+/** A docker archive, onto the rig's node. */
+export async function importImage(archive: string): Promise<void> {
+  await ok(join(RIG_SCRIPTS, "import"), [archive]);
 }
 
 /** `git daemon` over the folder's repositories; pods have no other way to this machine's files. */

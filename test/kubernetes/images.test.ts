@@ -2,13 +2,10 @@
  * A session whose environment's image is to be built, with a real API server and real pods. The node pulls nothing from outside,
  * so BuildKit itself cannot run there: its Job is real, and a stand-in marks it done and puts an image by its name.
  */
-import { execFile } from "node:child_process";
-import { join } from "node:path";
-import { promisify } from "node:util";
 import { BatchV1Api, KubeConfig, PatchStrategy, setHeaderOptions } from "@kubernetes/client-node";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { TestHangar } from "../support/hangar.ts";
-import { findCluster, openCluster, RIG, type TestCluster } from "./cluster.ts";
+import { ctr, findCluster, openCluster, type TestCluster } from "./cluster.ts";
 
 const found = await findCluster();
 const isRig = found?.isRig === true;
@@ -54,17 +51,15 @@ describe.skipIf(!isRig)("on the rig", { timeout: 300_000 }, () => {
     const made = await job();
     const name = made?.metadata?.name ?? "";
     const tag = name.replace("hangar-build-", "");
-    const ctr = join(RIG, "containerd/usr/bin/ctr");
     const image = `localhost/hangar-environment:${tag}`;
-    const args = ["-a", "/run/hangar-k8s-rig/containerd.sock", "-n", "k8s.io", "images"];
-    await promisify(execFile)(ctr, [...args, "tag", "--force", cluster.settings["HANGAR_SANDBOX_IMAGE"]!, image]);
+    await ctr("images", "tag", "--force", cluster.settings["HANGAR_SANDBOX_IMAGE"]!, image);
     await end(name, "Complete", "");
     await hangar.until("built", "up", (s) => s.state === "IDLE", 120);
     const { sandbox_id: id } = await hangar.session("built");
     const pod = await cluster.api.core.readNamespacedPod({ namespace: cluster.namespace, name: id ?? "" });
     expect(pod.spec?.containers[0]?.image).toBe(image);
     await batch.deleteNamespacedJob({ namespace: cluster.namespace, name, propagationPolicy: "Background" });
-    await promisify(execFile)(ctr, [...args, "rm", image]);
+    await ctr("images", "rm", image);
   });
 
   test("a build that fails says why in the session, and the next open tries it again", async () => {

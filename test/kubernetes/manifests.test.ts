@@ -15,7 +15,7 @@ describe.skipIf(found === null)("on a cluster", { timeout: 300_000 }, () => {
     const config = new KubeConfig();
     config.loadFromFile(found!.kubeconfig);
     const { minor } = await config.makeApiClient(VersionApi).getCode();
-    const all = [...(await render("base")), ...(await render("buildkit"))];
+    const all = (await Promise.all(["base", "buildkit", "pod-snapshots"].map(render))).flat();
     // policy/v1 came with 1.21: there the schema has to do (test/manifests).
     const sent = all.filter(({ apiVersion }) => apiVersion !== "policy/v1" || Number.parseInt(minor, 10) >= 21);
     const text = JSON.stringify({ apiVersion: "v1", kind: "List", items: sent });

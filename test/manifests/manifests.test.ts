@@ -49,6 +49,21 @@ test("builds have a namespace of their own, in which the coordinator may make Jo
   ]);
 });
 
+test("for hot resume the coordinator gets what its driver asks of Pod Snapshots, and no more", async () => {
+  const extra = await render("pod-snapshots");
+  for (const one of extra) expect(await objections(one), `${one.kind} ${one.metadata.name}`).toEqual([]);
+  const rules = extra.flatMap(({ kind, rules }) =>
+    kind === "Role" ? (rules as { resources: string[]; verbs: string[] }[]) : [],
+  );
+  const allowed = rules.flatMap(({ resources, verbs }) => resources.map((one) => `${one} ${verbs.join(", ")}`));
+  const page = await readFile(folder("../../docs/kubernetes.md"), "utf8");
+  expect(allowed.length).toBe(3);
+  for (const one of allowed) {
+    const [resource = "", ...verbs] = one.split(" ");
+    expect(page.replaceAll("\n", " ")).toContain(`\`${resource}\` ${verbs.join(" ")}`);
+  }
+});
+
 test("two replicas, of which one may always be taken, with probes", () => {
   const { spec } = find("Deployment", "hangar") as V1Deployment;
   expect(spec?.replicas).toBe(2);

@@ -4,11 +4,13 @@
  */
 import { execFileSync, spawn } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
-import { chown, mkdir, mkdtemp, rm } from "node:fs/promises";
+import { chown, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { imageRequest } from "@hangar/coordinator/images/builder";
+import { KubernetesPod } from "@hangar/shared";
 import { run, sleep } from "../support/hangar.ts";
 import { BUILD_SCRIPT, ON_TEST_BASE, openPodman, type Podman, whyNoPodman } from "./podman.ts";
 
@@ -61,6 +63,26 @@ describe.skipIf(why !== null)("built by podman", { timeout: 600_000 }, () => {
     expect(daemon.stderr).toContain("HANGAR_AGENT_COORDINATOR_URL is not set");
     const native = `import("/opt/hangar/node_modules/@lydell/node-pty/index.js").then((m) => console.log(typeof (m.spawn ?? m.default.spawn)))`;
     expect(await ok("run", ...LOCKED, "--network=none", "--entrypoint=node", sandbox, "-e", native)).toBe("function");
+  });
+
+  test("what Hangar makes of an environment's script builds on it: root runs the script, sandboxes are not root", async () => {
+    const script = `test "$(id -u)" = 0\necho 'made of $(this)' > /usr/local/share/made\nif false; then exit 1; fi\n`;
+    const where = { registry: "localhost", base: `localhost/${sandbox}` };
+    const { dockerfile, name } = imageRequest(KubernetesPod.parse({ build: { script } }), where)!;
+    await writeFile(join(dir, "Dockerfile"), dockerfile);
+    const build = ["build", "--network=none", "--build-arg", `HANGAR_SANDBOX_IMAGE=${where.base}`];
+    await ok(...build, "--tag", name, "--file", join(dir, "Dockerfile"), dir);
+    try {
+      const args = ["run", ...LOCKED, "--network=none", "--entrypoint=sh", name, "-c"];
+      expect(await ok(...args, "id -u; cat /usr/local/share/made; ls -A /tmp")).toBe("1000\nmade of $(this)");
+      const daemon = await podman("run", ...LOCKED, "--network=none", name, "run");
+      expect(daemon.stderr).toContain("HANGAR_AGENT_COORDINATOR_URL is not set");
+      const bad = imageRequest(KubernetesPod.parse({ build: { script: "false; true" } }), where)!;
+      await writeFile(join(dir, "Dockerfile"), bad.dockerfile);
+      expect((await podman(...build, "--file", join(dir, "Dockerfile"), dir)).code).not.toBe(0);
+    } finally {
+      await podman("rmi", "--force", name);
+    }
   });
 
   test("no layer holds the builder's npm settings, package lists or npm's cache", async () => {

@@ -128,6 +128,10 @@ describe("a warm pool", { timeout: 120_000 }, () => {
     expect(await out("claimed", "cat kept.txt")).toBe("kept\nmore\n");
     const shown = await hangar.cli(["env", "get", "web"]);
     expect(shown.stderr).toBe("");
+    await full();
+    await hangar.replica.kill("SIGTERM");
+    expect((await waiting()).length).toBe(1); // the claimed one's folder
+    expect(await hangar.pids(/hangar-agent\.mjs run/)).not.toEqual([]);
     expect(shown.stdout).toMatch(/^# Warm sandboxes: \d of 1 ready/m);
   });
 

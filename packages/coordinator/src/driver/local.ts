@@ -82,6 +82,11 @@ export async function createLocalDriver(given: LocalDriverOptions): Promise<Driv
   clearTrash();
   watchAdopted();
 
+  const warm =
+    binary === null
+      ? null
+      : localWarm({ sandboxes, withSession, start: startWarm, remove, adopt: (run) => void own.set(run.id, null) });
+
   return {
     name: "local",
     isolation,
@@ -112,13 +117,12 @@ export async function createLocalDriver(given: LocalDriverOptions): Promise<Driv
     onChange: (callback) => void callbacks.push(callback),
     madeOf: () => "",
     snapshots: null,
-    warm:
-      binary === null
-        ? null
-        : localWarm({ sandboxes, withSession, start: startWarm, remove, adopt: (run) => void own.set(run.id, null) }),
+    warm,
     close: async () => {
       clearInterval(poll);
       code.stop();
+      // Nobody takes them while there is no Hangar; the next one makes others.
+      for (const { id } of (await warm?.list()) ?? []) await warm?.destroy(id);
       await Promise.allSettled(removals);
     },
   };

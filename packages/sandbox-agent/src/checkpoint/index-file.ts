@@ -4,7 +4,7 @@
  */
 import { createHash } from "node:crypto";
 import { HangarError } from "@hangar/shared";
-import { bytesOf, byBytes, type Raw } from "./raw.ts";
+import { byBytes, type Raw } from "./raw.ts";
 
 export interface IndexEntry {
   path: Raw;
@@ -113,39 +113,41 @@ function rootOf(extension: Buffer, hash: number): string | null {
 export function writeIndex(entries: IndexEntry[], format: "sha1" | "sha256"): Buffer {
   entries.sort((a, b) => byBytes(a.path, b.path) || a.stage - b.stage);
   const hash = format === "sha256" ? 32 : 20;
-  const pieces: Buffer[] = [];
-  let version = 2;
+  const isMore = (entry: IndexEntry): boolean => entry.skipWorktree || entry.intentToAdd;
+  const lengthOf = (entry: IndexEntry): number => (42 + hash + (isMore(entry) ? 2 : 0) + entry.path.length + 8) & ~7;
+  // A path has one character for each of its bytes.
+  const total = entries.reduce((sum, entry) => sum + lengthOf(entry), 12);
+  const out = Buffer.alloc(total + hash);
+  out.write("DIRC", "latin1");
+  out.writeUInt32BE(entries.some(isMore) ? 3 : 2, 4);
+  out.writeUInt32BE(entries.length, 8);
+  let at = 12;
   for (const entry of entries) {
-    const more = entry.skipWorktree || entry.intentToAdd;
-    if (more) version = 3;
-    const name = bytesOf(entry.path);
-    const head = 42 + hash + (more ? 2 : 0);
-    const b = Buffer.alloc((head + name.length + 8) & ~7);
-    for (const [i, value] of [
-      ...entry.ctime,
-      ...entry.mtime,
-      entry.dev,
-      entry.ino,
-      entry.mode,
-      entry.uid,
-      entry.gid,
-      entry.size,
-    ].entries())
-      b.writeUInt32BE(value >>> 0, i * 4);
-    b.write(entry.oid, 40, "hex");
+    const more = isMore(entry);
+    const { ctime, mtime, dev, ino, mode, uid, gid, size } = entry;
+    out.writeUInt32BE(ctime[0] >>> 0, at);
+    out.writeUInt32BE(ctime[1] >>> 0, at + 4);
+    out.writeUInt32BE(mtime[0] >>> 0, at + 8);
+    out.writeUInt32BE(mtime[1] >>> 0, at + 12);
+    out.writeUInt32BE(dev >>> 0, at + 16);
+    out.writeUInt32BE(ino >>> 0, at + 20);
+    out.writeUInt32BE(mode >>> 0, at + 24);
+    out.writeUInt32BE(uid >>> 0, at + 28);
+    out.writeUInt32BE(gid >>> 0, at + 32);
+    out.writeUInt32BE(size >>> 0, at + 36);
+    out.write(entry.oid, at + 40, "hex");
     const flags =
-      (entry.assumeUnchanged ? 0x8000 : 0) | (more ? 0x4000 : 0) | (entry.stage << 12) | Math.min(name.length, 0xfff);
-    b.writeUInt16BE(flags, 40 + hash);
-    if (more) b.writeUInt16BE((entry.skipWorktree ? 0x4000 : 0) | (entry.intentToAdd ? 0x2000 : 0), 42 + hash);
-    name.copy(b, head);
-    pieces.push(b);
+      (entry.assumeUnchanged ? 0x8000 : 0) |
+      (more ? 0x4000 : 0) |
+      (entry.stage << 12) |
+      Math.min(entry.path.length, 0xfff);
+    out.writeUInt16BE(flags, at + 40 + hash);
+    if (more) out.writeUInt16BE((entry.skipWorktree ? 0x4000 : 0) | (entry.intentToAdd ? 0x2000 : 0), at + 42 + hash);
+    out.write(entry.path, at + 42 + hash + (more ? 2 : 0), "latin1");
+    at += lengthOf(entry);
   }
-  const header = Buffer.alloc(12);
-  header.write("DIRC", "latin1");
-  header.writeUInt32BE(version, 4);
-  header.writeUInt32BE(entries.length, 8);
-  const body = Buffer.concat([header, ...pieces]);
-  return Buffer.concat([body, createHash(format).update(body).digest()]);
+  createHash(format).update(out.subarray(0, total)).digest().copy(out, total);
+  return out;
 }
 
 const damaged = (why: string): HangarError =>

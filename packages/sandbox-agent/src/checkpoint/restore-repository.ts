@@ -40,14 +40,19 @@ export async function restoreRepository(ws: Workspace, input: RepositoryInput): 
   const dirs = input.main ?? (tree.kind === "linked" ? makeLinked(input) : await makeNested(ws, input));
   const env = { ...fixedEnv(ws.home), GIT_DIR: stringPath(dirs.gitDir), GIT_WORK_TREE: stringPath(dirs.worktree) };
   const target: Target = { dirs, tree, env };
+  // Read while objects come, which change neither; but a fetch may add to a nested repository's refs of its remote.
+  const early = tree.kind === "nested" ? null : listRefs(target, input);
+  const config = listConfig(ws, target, input);
+  for (const reading of [early, config]) reading?.catch(() => {});
   if (tree.kind !== "linked") {
     if (tree.kind === "nested") writeGitFile(dirs.commonDir, "shallow", tree.gitFiles.get("shallow") ?? null);
     await addObjects(ws, target, input);
     dropLinked(dirs, input);
   }
-  await setRefs(target, input);
+  const found = await knownObjects(ws, target, input);
+  await setRefs(target, input, await (early ?? listRefs(target, input)), found);
   await setHead(target, input.signal);
-  await setConfig(ws, target, input);
+  setConfig(target, input, await config);
   setGitFiles(target);
   return tree.missing ? null : target;
 }
@@ -137,7 +142,17 @@ async function addObjects(ws: Workspace, target: Target, input: RepositoryInput)
       writeFileSync(fsPath(`${target.dirs.commonDir}/objects/pack/pack-${pack}.promisor`), "");
   }
   if (tree.kind === "main") await keepShallow(target, signal);
-  if (tree.head !== null) await needCommits(ws, target, input, [tree.head]);
+}
+
+/** Which of the commits that refs are to have are here; HEAD's is, or is brought. */
+async function knownObjects(ws: Workspace, target: Target, input: RepositoryInput): Promise<ReadonlySet<string>> {
+  const { head, refs, kind } = target.tree;
+  const all = [...new Set([...refs.map(([, oid]) => oid), ...(head === null ? [] : [head])])];
+  const look = async (): Promise<Set<string>> => new Set((await lookUp(scratchLike(target), all, input.signal)).keys());
+  const found = await look();
+  if (head === null || found.has(head) || kind === "linked") return found;
+  await needCommits(ws, target, input, [head]);
+  return await look();
 }
 
 const isPartial = (tree: TreeState): boolean =>
@@ -213,8 +228,10 @@ const scratchLike = (target: Target): { dir: Raw; env: Record<string, string> } 
 
 // ---- refs and HEAD -------------------------------------------------------------------------------------------------
 
-async function setRefs(target: Target, input: RepositoryInput): Promise<void> {
-  const { tree, signal, warnings } = input;
+type RefsNow = ReadonlyMap<Raw, { readonly oid: string; readonly symref: Raw }>;
+
+/** What the target has of the refs that are a checkpoint's to say. */
+async function listRefs(target: Target, { tree, signal }: RepositoryInput): Promise<RefsNow> {
   const options = { env: target.env, cwd: target.dirs.commonDir, signal };
   const output = await git([...OFF, "for-each-ref", "--format=%(objectname) %(refname)%00%(symref)"], options);
   const now = new Map<Raw, { oid: string; symref: Raw }>();
@@ -228,8 +245,18 @@ async function setRefs(target: Target, input: RepositoryInput): Promise<void> {
     if (tree.kind === "main" && name.startsWith("refs/remotes/")) continue;
     now.set(name, { oid: line.slice(0, space), symref: line.slice(nul + 1) });
   }
+  return now;
+}
+
+async function setRefs(
+  target: Target,
+  input: RepositoryInput,
+  now: RefsNow,
+  found: ReadonlySet<string>,
+): Promise<void> {
+  const { tree, signal, warnings } = input;
+  const options = { env: target.env, cwd: target.dirs.commonDir, signal };
   const wanted = new Map(tree.refs);
-  const found = await lookUp(scratchLike(target), [...new Set(wanted.values())], signal);
   for (const [name, oid] of wanted) {
     if (found.has(oid)) continue;
     wanted.delete(name);
@@ -293,21 +320,34 @@ async function setHead(target: Target, signal?: AbortSignal): Promise<void> {
 
 // ---- configuration -------------------------------------------------------------------------------------------------
 
-async function setConfig(ws: Workspace, target: Target, input: RepositoryInput): Promise<void> {
-  const { tree, dirs } = target;
-  const files = { local: `${dirs.commonDir}/config`, worktree: `${dirs.gitDir}/config.worktree` } as const;
-  for (const scope of ["local", "worktree"] as const) {
+const SCOPES = ["local", "worktree"] as const;
+type Scope = (typeof SCOPES)[number];
+
+const configFile = ({ dirs }: Target, scope: Scope): Raw =>
+  scope === "local" ? `${dirs.commonDir}/config` : `${dirs.gitDir}/config.worktree`;
+
+/** What the target's files of configuration say. */
+async function listConfig(
+  ws: Workspace,
+  target: Target,
+  { tree, signal }: RepositoryInput,
+): Promise<Record<Scope, ConfigEntry[]>> {
+  const lists: Record<Scope, ConfigEntry[]> = { local: [], worktree: [] };
+  for (const scope of SCOPES) {
+    const path = configFile(target, scope);
+    if ((scope === "local" && tree.kind === "linked") || !existsSync(fsPath(path))) continue;
+    const args = ["config", "--file", stringPath(path), "--no-includes", "--list", "-z"];
+    lists[scope] = parseConfigList(await git(args, { env: fixedEnv(ws.home), cwd: "/", signal }));
+  }
+  return lists;
+}
+
+function setConfig(target: Target, input: RepositoryInput, lists: Record<Scope, ConfigEntry[]>): void {
+  const { tree } = target;
+  for (const scope of SCOPES) {
     if (scope === "local" && tree.kind === "linked") continue;
-    const path = files[scope];
-    const list = existsSync(fsPath(path))
-      ? parseConfigList(
-          await git(["config", "--file", stringPath(path), "--no-includes", "--list", "-z"], {
-            env: fixedEnv(ws.home),
-            cwd: "/",
-            signal: input.signal,
-          }),
-        )
-      : [];
+    const path = configFile(target, scope);
+    const list = lists[scope];
     const wanted = tree.config.filter(([of]) => of === scope).map(([, key, value]): ConfigEntry => [key, value]);
     const { allowed, refused } = sortConfig(wanted);
     if (refused.length > 0)

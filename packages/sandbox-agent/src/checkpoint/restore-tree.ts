@@ -29,11 +29,8 @@ const GITLINK = 0o160000;
 export async function restoreWorktree(ws: Workspace, target: Target, input: WorktreeInput): Promise<void> {
   const { dirs, tree } = target;
   const scratch = scratchOf(ws, target, input);
-  const listing = indexEntries(target, scratch, input.signal);
-  listing.catch(() => {});
-  // Read while git lists.
   const old = oldIndex(target);
-  const entries = await listing;
+  const entries = indexEntries(target, await headEntries(target, scratch, old, input.signal));
   const work = sortOut(target, input, entries, old);
   for (const path of work.remove) {
     const there = lstatRaw(`${dirs.worktree}/${path}`);
@@ -61,37 +58,27 @@ const scratchOf = (ws: Workspace, { dirs, tree }: Target, input: WorktreeInput):
 
 const NO_TIMES = { ctime: [0, 0], mtime: [0, 0], dev: 0, ino: 0, uid: 0, gid: 0, size: 0 } as const;
 
+const entryOf = (path: Raw, stage: number, mode: number, oid: string, intentToAdd: boolean): IndexEntry => ({
+  path,
+  stage,
+  mode: mode === 0o100664 ? 0o100644 : mode,
+  oid,
+  intentToAdd,
+  assumeUnchanged: false,
+  skipWorktree: false,
+  ...NO_TIMES,
+});
+
 /** HEAD's entries with the checkpoint's differences, without file times. */
-async function indexEntries(target: Target, scratch: Scratch, signal?: AbortSignal): Promise<IndexEntry[]> {
-  const { tree } = target;
-  const byPath = new Map<Raw, IndexEntry[]>();
-  const make = (path: Raw, stage: number, mode: number, oid: string, intentToAdd: boolean): IndexEntry => ({
-    path,
-    stage,
-    mode: mode === 0o100664 ? 0o100644 : mode,
-    oid,
-    intentToAdd,
-    assumeUnchanged: false,
-    skipWorktree: false,
-    ...NO_TIMES,
-  });
-  if (tree.head !== null) {
-    const list = await git(["ls-tree", "-r", "-z", "--full-tree", tree.head], {
-      env: scratch.env,
-      cwd: scratch.dir,
-      signal,
-    });
-    for (const line of splitZ(list)) {
-      const tab = line.indexOf("\t");
-      const [mode = "", , oid = ""] = line.slice(0, tab).split(" ");
-      const path = line.slice(tab + 1);
-      byPath.set(path, [make(path, 0, Number.parseInt(mode, 8), oid, false)]);
-    }
+function indexEntries({ tree }: Target, inHead: Map<Raw, IndexEntry>): IndexEntry[] {
+  const more: IndexEntry[] = [];
+  for (const path of tree.index.removed) inHead.delete(path);
+  for (const e of tree.index.entries) {
+    inHead.delete(e.path);
+    more.push(entryOf(e.path, e.stage, e.mode, e.oid, e.intentToAdd));
   }
-  for (const path of tree.index.removed) byPath.delete(path);
-  for (const path of new Set(tree.index.entries.map((e) => e.path))) byPath.set(path, []);
-  for (const e of tree.index.entries) byPath.get(e.path)?.push(make(e.path, e.stage, e.mode, e.oid, e.intentToAdd));
-  const entries = [...byPath.values()].flat();
+  const entries = [...inHead.values(), ...more];
+  // Mostly in order already, which this sort is quick with.
   entries.sort((a, b) => (a.path < b.path ? -1 : a.path > b.path ? 1 : a.stage - b.stage));
   if (entries.length !== tree.index.count)
     throw new HangarError(
@@ -110,21 +97,61 @@ async function indexEntries(target: Target, scratch: Scratch, signal?: AbortSign
   return entries;
 }
 
+/**
+ * What HEAD holds: by what it differs in from the tree that the clone's index says it is of, which is little as a rule; listed
+ * whole where the index does not say.
+ */
+async function headEntries(
+  { tree }: Target,
+  scratch: Scratch,
+  old: OldIndex,
+  signal?: AbortSignal,
+): Promise<Map<Raw, IndexEntry>> {
+  const entries = new Map<Raw, IndexEntry>();
+  if (tree.head === null) return entries;
+  const options = { env: scratch.env, cwd: scratch.dir, signal };
+  if (old.tree === null) {
+    for (const line of splitZ(await git(["ls-tree", "-r", "-z", "--full-tree", tree.head], options))) {
+      const tab = line.indexOf("\t");
+      const [mode = "", , oid = ""] = line.slice(0, tab).split(" ");
+      const path = line.slice(tab + 1);
+      entries.set(path, entryOf(path, 0, Number.parseInt(mode, 8), oid, false));
+    }
+    return entries;
+  }
+  const diff = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", old.tree, tree.head];
+  const pieces = splitZ(await git([...diff, "--"], options));
+  for (const { path, mode, oid } of old.entries.values()) entries.set(path, entryOf(path, 0, mode, oid, false));
+  for (let i = 0; i + 1 < pieces.length; i += 2) {
+    const [, mode = "", , oid = "", status = ""] = (pieces[i] ?? "").split(" ");
+    const path = pieces[i + 1] ?? "";
+    if (status === "D") entries.delete(path);
+    else entries.set(path, entryOf(path, 0, Number.parseInt(mode, 8), oid, false));
+  }
+  return entries;
+}
+
 interface OldIndex {
   readonly entries: ReadonlyMap<Raw, IndexEntry>;
   readonly mtimeMs: number;
+  /** The tree that it is of, entry by entry; none: it is of none, or does not say. */
+  readonly tree: string | null;
 }
+
+const NO_INDEX: OldIndex = { entries: new Map(), mtimeMs: 0, tree: null };
 
 /** The target's own, from its clone; empty where it cannot be read: then every file is written. */
 function oldIndex({ dirs, tree }: Target): OldIndex {
   const path = `${dirs.gitDir}/index`;
   const stat = lstatRaw(path);
-  if (!stat) return { entries: new Map(), mtimeMs: 0 };
+  if (!stat) return NO_INDEX;
   try {
-    const { entries } = readIndex(readFileSync(fsPath(path)), tree.objectFormat);
-    return { entries: new Map(entries.map((entry) => [entry.path, entry])), mtimeMs: stat.mtimeMs };
+    const read = readIndex(readFileSync(fsPath(path)), tree.objectFormat);
+    const entries = new Map(read.entries.map((entry) => [entry.path, entry]));
+    const isOfTree = !read.needsExpansion && read.entries.every((entry) => entry.stage === 0 && !entry.intentToAdd);
+    return { entries, mtimeMs: stat.mtimeMs, tree: isOfTree ? read.tree : null };
   } catch {
-    return { entries: new Map(), mtimeMs: 0 };
+    return NO_INDEX;
   }
 }
 

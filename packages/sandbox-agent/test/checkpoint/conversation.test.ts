@@ -75,10 +75,10 @@ describe("which files", () => {
   it("keep links to files as links, dangling ones too", async () => {
     await homes.write(TRANSCRIPT, line("hi"));
     await symlink("bbbbbbbb-0000-4000-8000-000000000001.jsonl", homes.at(`${SLUG}/latest.jsonl`));
-    await symlink("/nonexistent", homes.at(`${SLUG}/dangling`));
+    await symlink("/no/such/place", homes.at(`${SLUG}/dangling`));
     const home = await homes.restore((await homes.checkpoint("p")).record);
     expect(await readlink(join(home, SLUG, "latest.jsonl"))).toBe("bbbbbbbb-0000-4000-8000-000000000001.jsonl");
-    expect(await readlink(join(home, SLUG, "dangling"))).toBe("/nonexistent");
+    expect(await readlink(join(home, SLUG, "dangling"))).toBe("/no/such/place");
   });
 
   it("are found behind a link to a folder that stays in the home", async () => {

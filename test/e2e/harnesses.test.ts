@@ -177,6 +177,27 @@ describe.each(AGENTS)(
       await here.api("DELETE", `/api/sessions/${session}?force=true`);
     });
 
+    test("three forks each know what was said before, and none what another was told", async () => {
+      const session = `${name}-parent`;
+      await start(agent, session);
+      const { sessions } = await here.api<{ sessions: Session[] }>("POST", `/api/sessions/${session}/fork`, {
+        count: 3,
+      });
+      const conversations = new Set([(await here.session(session)).harness_session]);
+      for (const [i, word] of ["quartz", "feldspar", "basalt"].entries()) {
+        const fork = sessions[i]?.name ?? "";
+        expect(await here.turn(fork, `please remember ${word}`, 180)).toMatchObject({ state: "done", handoff: false });
+        conversations.add((await recalls(fork, `heliotrope, ${word}`)).harness_session);
+        // Elsewhere too: its own checkpoint has all that its copy of the conversation needs.
+        await suspend(fork);
+        await recalls(fork, `heliotrope, ${word}`);
+        await here.api("DELETE", `/api/sessions/${fork}?force=true`);
+      }
+      expect(conversations.size).toBe(4);
+      await recalls(session, "heliotrope");
+      await here.api("DELETE", `/api/sessions/${session}?force=true`);
+    });
+
     test("a transcript of 100 MB: goes on where it is and elsewhere, and only what it grows by is kept anew", async () => {
       const session = `${name}-long`;
       await start(agent, session);

@@ -68,7 +68,7 @@ test("what is installed already is not installed again", () => {
 });
 
 test("tests need the development packages too, and what has them needs no fewer", () => {
-  have(...NEEDED, "ps", "zstd");
+  have(...NEEDED, "ps", "zstd", "kubectl");
   setup();
   expect(setup({}, "--test").code).toBe(0);
   expect(calls()).toEqual(["npm ci --no-audit --no-fund --loglevel=error"]);

@@ -5,7 +5,7 @@
 import { newSessionId, PROTOCOL_VERSION } from "@hangar/shared";
 import type { AgentEvent, FromAgent } from "@hangar/shared";
 import { connectRedis } from "@hangar/coordinator/redis/connect";
-import { EMPTY_RECORD } from "@hangar/coordinator/session/new";
+import { EMPTY_RECORD } from "@hangar/coordinator/session/record";
 import { type Json, StandInApi } from "../../packages/coordinator/test/driver/kubernetes/stand-in-api.ts";
 import { sleep, startHangar, type TestHangar } from "../support/hangar.ts";
 import { cpuSeconds, residentMb } from "./process.ts";

@@ -1,5 +1,13 @@
 /** Waiting for a session: until it is in some state, or until a turn of it has ended; saying meanwhile what goes on. */
-import { HangarError, Session, type SessionEvent, type Turn } from "@hangar/shared";
+import {
+  HangarError,
+  Session,
+  type SessionEvent,
+  type Turn,
+  suspendWatch,
+  turnEnded,
+  turnSettled,
+} from "@hangar/shared";
 import type { Context } from "./context.ts";
 import { EXIT, ExitWith, hangarError } from "./failure.ts";
 import { firstLine, safe } from "./ui.ts";
@@ -39,13 +47,9 @@ export async function waitUntilReady(context: Context, session: Session): Promis
 
 export async function waitUntilSuspended(context: Context, session: Session): Promise<Session> {
   context.ui.progress(`${session.name}: suspending`);
-  let begun = session.state === "SUSPENDING";
-  const now = await waitFor(context, session, "to be suspended", (now) => {
-    begun ||= now.state === "SUSPENDING";
-    return (
-      now.state === "SUSPENDED" || now.state === "ARCHIVED" || now.state === "FAILED" || (begun && now.state === "IDLE")
-    );
-  });
+  const isOver = suspendWatch();
+  isOver(session);
+  const now = await waitFor(context, session, "to be suspended", isOver);
   context.ui.done();
   if (now.state === "IDLE" || now.state === "FAILED")
     throw hangarError(
@@ -60,7 +64,7 @@ export async function followTurn(context: Context, session: Session, turn: Turn,
   const { ui } = context;
   ui.progress(`${session.name}: ${session.state === "STARTING" ? "starting" : "waiting for its turn"}`);
   const turnOf = (now: Session): Turn | undefined => now.turns.find((one) => one.id === turn.id);
-  const ended = (now: Session): boolean => !["queued", "running"].includes(turnOf(now)?.state ?? "queued");
+  const ended = (now: Session): boolean => turnEnded(turnOf(now));
   let settled = false;
   const now = await watch(context, session, {
     since: turn.queued_at,
@@ -69,11 +73,7 @@ export async function followTurn(context: Context, session: Session, turn: Turn,
       if (event.type === "turn_ended" && event.turn === turn.id) settled = true;
       return settled || event.type === "start_failed" || (event.type === "state" && event.state === "FAILED");
     },
-    over: (now) => {
-      if (now.state === "FAILED" && !ended(now)) return true;
-      // Its checkpoint follows the agent's end: it has settled when the session is idle, or the next turn runs.
-      return ended(now) && (now.state !== "ACTIVE" || now.turns.some((one) => one.state === "running"));
-    },
+    over: (now) => (now.state === "FAILED" && !ended(now)) || turnSettled(now, turn.id),
     event: ({ event }) => {
       if ("turn" in event && event.turn !== turn.id) return;
       if (event.type === "turn_output") {

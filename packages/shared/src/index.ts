@@ -7,6 +7,7 @@ export * from "./harness-definition.ts";
 export * from "./kubernetes.ts";
 export * from "./error.ts";
 export * from "./ids.ts";
+export * from "./over.ts";
 export * from "./protocol.ts";
 export * from "./redact.ts";
 export * from "./redact-event.ts";

@@ -1,5 +1,5 @@
 /** `hangar session fork`. */
-import { Session } from "@hangar/shared";
+import { Session, turnEnded } from "@hangar/shared";
 import { z } from "zod";
 import type { Context } from "../context.ts";
 import { EXIT, ExitWith } from "../failure.ts";
@@ -56,8 +56,6 @@ async function waitUntilDone(context: Context, fork: Session, hasTurn: boolean):
   if (!hasTurn) return await waitUntilReady(context, fork);
   const turn = fork.turns.at(-1)?.id;
   context.ui.progress(`${fork.name}: at work`);
-  const ended = (now: Session): boolean =>
-    now.state === "FAILED" ||
-    now.turns.some(({ id, state }) => id === turn && state !== "queued" && state !== "running");
+  const ended = (now: Session): boolean => now.state === "FAILED" || turnEnded(now.turns.find(({ id }) => id === turn));
   return await waitFor(context, fork, "to end its turn", ended).finally(() => context.ui.done());
 }

@@ -137,7 +137,7 @@ export async function createLocalDriver(given: LocalDriverOptions): Promise<Driv
     const gitConfig = join(folder, "home/.gitconfig");
     if (identity !== null && !existsSync(gitConfig)) writeFileSync(gitConfig, identity, { mode: 0o600 });
     const started = await start(folder, command(spec, folder));
-    try {
+    goOn(spec.id, folder, started, () =>
       writeRun(folder, {
         version: 1,
         id: spec.id,
@@ -147,14 +147,8 @@ export async function createLocalDriver(given: LocalDriverOptions): Promise<Driv
         adopted,
         main: started.main,
         outer: started.outer,
-      });
-    } catch (error) {
-      started.abort();
-      throw error;
-    }
-    own.set(spec.id, null);
-    void tellExit(spec.id, folder, started);
-    started.go();
+      }),
+    );
     return { adopted: adopted !== null };
   }
 
@@ -163,14 +157,21 @@ export async function createLocalDriver(given: LocalDriverOptions): Promise<Driv
     await prepareFolder(folder);
     if (identity !== null) writeFileSync(join(folder, "home/.gitconfig"), identity, { mode: 0o600 });
     const started = await start(folder, command(spec, folder));
+    goOn(spec.id, folder, started, () =>
+      writeWarm(folder, { version: 1, id: spec.id, main: started.main, outer: started.outer }),
+    );
+  }
+
+  /** What waits to run does so once it is on record. */
+  function goOn(id: string, folder: string, started: Started, record: () => void): void {
     try {
-      writeWarm(folder, { version: 1, id: spec.id, main: started.main, outer: started.outer });
+      record();
     } catch (error) {
       started.abort();
       throw error;
     }
-    own.set(spec.id, null);
-    void tellExit(spec.id, folder, started);
+    own.set(id, null);
+    void tellExit(id, folder, started);
     started.go();
   }
 

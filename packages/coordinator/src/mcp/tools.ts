@@ -7,7 +7,9 @@ import {
   OpenSession,
   SendMessage,
   SuspendSession,
+  suspendWatch,
   TurnId,
+  turnSettled,
   type Problem,
   type Session,
 } from "@hangar/shared";
@@ -21,7 +23,7 @@ import {
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
 import type { Sessions } from "../session/sessions.ts";
-import { type Answer, checkpointsAnswer, isEnded, listAnswer, sessionAnswer, turnAnswer } from "./view.ts";
+import { type Answer, checkpointsAnswer, listAnswer, sessionAnswer, turnAnswer } from "./view.ts";
 import { waitFor, type Waiting } from "./wait.ts";
 
 export interface ToolDeps {
@@ -93,10 +95,7 @@ export function makeServer(deps: ToolDeps): McpServer {
     context: ServerContext,
   ): Promise<Answer> => {
     const of = (now: Session) => now.turns.find(({ id }) => id === turn);
-    // Its checkpoint follows the agent's end: it has settled when the session is idle, or the next turn runs.
-    const isOver = (now: Session): boolean =>
-      now.state === "FAILED" ||
-      (isEnded(of(now)) && (now.state !== "ACTIVE" || now.turns.some(({ state }) => state === "running")));
+    const isOver = (now: Session): boolean => now.state === "FAILED" || turnSettled(now, turn);
     const now = await waitFor(waitOn(session, seconds, context), isOver);
     const found = of(now);
     if (!found) throw new HangarError("turn_not_found", `${now.name} has no turn ${turn}: see get_session`);
@@ -178,11 +177,8 @@ export function makeServer(deps: ToolDeps): McpServer {
     SuspendSession.extend({ session: ref, wait_seconds: waiting }),
     async ({ session, wait_seconds, ...input }, context) => {
       const before = await sessions.suspend(owner, session, input);
-      let begun = before.state === "SUSPENDING";
-      const isOver = ({ state }: Session): boolean => {
-        begun ||= state === "SUSPENDING";
-        return ["SUSPENDED", "ARCHIVED", "FAILED"].includes(state) || (begun && state === "IDLE");
-      };
+      const isOver = suspendWatch();
+      isOver(before);
       const now = await waitFor(waitOn(before, wait_seconds, context), isOver);
       if (now.state === "IDLE")
         throw new HangarError("checkpoint_failed", `${now.name} was not suspended: ${now.status ?? "try again"}`);

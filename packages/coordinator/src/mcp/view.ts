@@ -1,4 +1,5 @@
 /** What a tool answers with: text for the model that reads it, the same as data for programs. Bounded. */
+import { turnEnded } from "@hangar/shared";
 import type { Checkpoint, Session, SessionListItem, Turn } from "@hangar/shared";
 
 export interface Answer {
@@ -53,12 +54,9 @@ export const listAnswer = (items: readonly SessionListItem[]): Answer => ({
   data: { sessions: items },
 });
 
-export const isEnded = (turn: Turn | undefined): boolean =>
-  turn !== undefined && turn.state !== "queued" && turn.state !== "running";
-
 /** A turn that has ended, or a handle to ask for it again. */
 export function turnAnswer(session: Session, turn: Turn): Answer {
-  const isOver = isEnded(turn);
+  const isOver = turnEnded(turn);
   const again = { session: session.name, turn: turn.id, wait_seconds: 45 };
   const body = [turn.summary, turn.error].filter((text) => text !== null).join("\n\n");
   return {

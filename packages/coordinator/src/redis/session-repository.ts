@@ -1,5 +1,6 @@
 /** Sessions in Redis: one hash for the record, lists and hashes beside it for what grows; `change.lua` moves it all. */
 import { HangarError } from "@hangar/shared";
+import { EMPTY_RECORD } from "../session/record.ts";
 import type { Change, ChangeResult, Clock, Guard, SessionRepository } from "../session/ports.ts";
 import type { BeginRecord, CheckpointRecord, SessionRecord, TurnRecord } from "../session/record.ts";
 import type { RedisClient } from "./client.ts";
@@ -156,10 +157,10 @@ function readAnswer([why, ...rest]: string[]): ChangeResult {
   return { ok: false, why: why as Extract<ChangeResult, { ok: false }>["why"], ...(turn !== undefined && { turn }) };
 }
 
-/** `rev` is counted by Redis itself; everything else is the text that was written. */
+/** `rev` is counted by Redis itself; everything else is the text that was written. What an older version did not know is empty. */
 const decode = (hash: Record<string, string>): SessionRecord =>
   ({
-    rev: 0,
+    ...EMPTY_RECORD,
     ...Object.fromEntries(Object.entries(hash).map(([name, text]) => [name, JSON.parse(text) as unknown])),
   }) as unknown as SessionRecord;
 

@@ -43,7 +43,7 @@ export async function remove(deps: Deps, id: string, { force }: { force: boolean
 
 /** Its forks begin from its checkpoints until they have their own. */
 function refuseWaited({ name, forks_waiting }: SessionRecord, what: string): void {
-  const count = (forks_waiting ?? []).length;
+  const count = forks_waiting.length;
   if (count === 0) return;
   const forks = count === 1 ? "A fork" : `${count} forks`;
   throw new HangarError("wrong_state", `${forks} of "${name}" still need its checkpoint: ${what}`);

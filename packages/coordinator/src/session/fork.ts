@@ -3,23 +3,22 @@
  * sandbox restores the parent's objects with the parent's key, and takes a checkpoint at once that is whole, in its own folder
  * and sealed to its own key. From then on it needs nothing of its parent, which is not touched but for a note of who waits.
  */
-import { defaultBranch, Environment, HangarError, newNonce, newSessionId, newTurnId } from "@hangar/shared";
+import { defaultBranch, Environment, HangarError, newSessionId, newTurnId } from "@hangar/shared";
 import type { ForkedFrom, ForkSession, HarnessDefinition } from "@hangar/shared";
-import { identityKey } from "../store/store.ts";
 import { checkpointNow } from "./checkpoint.ts";
 import { canFork, declaredFor } from "./declared.ts";
-import { expiry, isUp, iso } from "./machine.ts";
-import { EMPTY_RECORD, makeIdentity, refuseIdLike, undo } from "./new.ts";
+import { isUp } from "./machine.ts";
+import { firstChange, firstStart, makeIdentity, refuseIdLike, undo } from "./new.ts";
 import { refuseArchived } from "./open.ts";
-import type { Change, Deps } from "./ports.ts";
-import { hideCredentials } from "./redaction.ts";
+import type { Deps } from "./ports.ts";
+import { EMPTY_RECORD } from "./record.ts";
 import type { CheckpointRecord, SessionRecord, TurnRecord } from "./record.ts";
 import { newTurn } from "./send.ts";
 import { update } from "./update.ts";
 
 /** Whose objects and key its next start reads; none: its own. */
 export const borrowing = (record: Pick<SessionRecord, "forked_from" | "baseline_due">): ForkedFrom | null =>
-  record.baseline_due ? (record.forked_from ?? null) : null;
+  record.baseline_due ? record.forked_from : null;
 
 /** @throws HangarError `checkpoint_not_found`, `name_taken`, `wrong_state`: there is nothing to begin from yet. */
 export async function fork(deps: Deps, parent: SessionRecord, input: ForkSession): Promise<SessionRecord[]> {
@@ -35,7 +34,7 @@ export async function fork(deps: Deps, parent: SessionRecord, input: ForkSession
     for (const name of names) forks.push(await make(deps, parent, { name, checkpoint, turns, input }));
   } catch (error) {
     // All of them or none: what was made has not begun to work.
-    for (const made of forks) await discard(deps, parent, made);
+    for (const made of forks) await discard(deps, made);
     throw error;
   }
   return forks;
@@ -112,35 +111,16 @@ async function make(
     forked_from: { session: parent.id, name: parent.name, checkpoint: checkpoint.id },
     baseline_due: true,
     notes: [`This session is a fork of "${parent.name}": it works on its own, on the branch ${defaultBranch(name)}.`],
-    state: "STARTING",
-    state_since: now,
-    phase: "starting",
-    generation: 1,
-    nonce: newNonce(),
-    sandbox_id: `sbx-${id.slice(4)}-g1`,
-    sandbox_started_at: iso(now),
-    expires_at: expiry(parent.ttl_minutes, now),
+    ...firstStart(id, parent.ttl_minutes, now),
     job_id: null,
     recipient: await makeIdentity(deps, id),
     last_summary: turns.at(-1)?.summary ?? null,
-    created_at: iso(now),
-    last_active_at: iso(now),
-    updated_at: iso(now),
   };
   const { message } = input;
   const turn = message === undefined ? null : newTurn({ record, message, id: newTurnId(), now });
-  const change: Change = {
-    turns: [...turns, ...(turn ? [turn] : [])],
-    events: [
-      { type: "state", state: "STARTING", status: null },
-      ...(turn ? [{ type: "turn_queued" as const, turn: turn.id, message: hideCredentials(turn.message) }] : []),
-    ],
-    ...(turn && { enqueue: [turn.id] }),
-    dueBy: now,
-  };
   await wait(deps, parent.id, { session: id, checkpoint: checkpoint.id });
   try {
-    return await deps.sessions.create(record, change);
+    return await deps.sessions.create(record, firstChange(now, turn, turns));
   } catch (error) {
     await waitsNoMore(deps, parent.id, id);
     await undo(deps, record);
@@ -170,7 +150,7 @@ async function wait(deps: Deps, parent: string, one: { session: string; checkpoi
     if (!(await deps.sessions.checkpoints(parent)).some(({ id }) => id === one.checkpoint)) {
       throw new HangarError("checkpoint_not_found", `${one.checkpoint} was just dropped: fork again`);
     }
-    const forks_waiting = [...(record.forks_waiting ?? []), one];
+    const forks_waiting = [...record.forks_waiting, one];
     return { guard: { rev: record.rev }, change: { set: { forks_waiting }, quiet: true } };
   });
 }
@@ -179,17 +159,15 @@ async function wait(deps: Deps, parent: string, one: { session: string; checkpoi
 export async function waitsNoMore(deps: Deps, parent: string, session: string): Promise<void> {
   if (!(await deps.sessions.get(parent))) return;
   await update(deps, parent, (record) => {
-    const forks_waiting = (record.forks_waiting ?? []).filter((one) => one.session !== session);
-    if (forks_waiting.length === (record.forks_waiting ?? []).length) return null;
+    const forks_waiting = record.forks_waiting.filter((one) => one.session !== session);
+    if (forks_waiting.length === record.forks_waiting.length) return null;
     return { guard: { rev: record.rev }, change: { set: { forks_waiting }, quiet: true } };
   });
 }
 
-async function discard(deps: Deps, parent: SessionRecord, made: SessionRecord): Promise<void> {
-  await update(deps, made.id, (record) => ({
+/** The rest is done where sessions are removed. */
+const discard = (deps: Deps, made: SessionRecord): Promise<SessionRecord> =>
+  update(deps, made.id, (record) => ({
     guard: { rev: record.rev },
     change: { set: { ending: "remove", wanted: "down", nonce: "" }, dueBy: deps.clock() },
   }));
-  await waitsNoMore(deps, parent.id, made.id);
-  await deps.store.delete(identityKey(made.id));
-}

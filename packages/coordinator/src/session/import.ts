@@ -9,7 +9,7 @@ import { checkpointKey, identityKey } from "../store/store.ts";
 import { checkObjects, publication, writeMarker } from "./commit.ts";
 import { remove } from "./end.ts";
 import { iso, MINUTE, WITHOUT_SANDBOX } from "./machine.ts";
-import { EMPTY_RECORD } from "./new.ts";
+import { EMPTY_RECORD } from "./record.ts";
 import type { Deps } from "./ports.ts";
 import type { CheckpointRecord, SessionRecord, TurnRecord } from "./record.ts";
 import { update } from "./update.ts";

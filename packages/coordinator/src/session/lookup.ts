@@ -68,8 +68,7 @@ function toSession(deps: Deps, record: SessionRecord, turns: Turn[], checkpoints
     held: heldOf(deps, record, checkpoints),
     activity: record.activity,
     restored_from: record.restored_from,
-    // A record that an older version wrote has none.
-    forked_from: record.forked_from ?? null,
+    forked_from: record.forked_from,
     leftover_sandbox: record.leftover_sandbox,
     last_summary: record.last_summary,
     last_check: record.last_check ?? null,

@@ -14,7 +14,8 @@ import { identityKey } from "../store/store.ts";
 import { expiry, iso } from "./machine.ts";
 import type { Change, Deps } from "./ports.ts";
 import { hideCredentials } from "./redaction.ts";
-import type { SessionRecord } from "./record.ts";
+import { EMPTY_RECORD } from "./record.ts";
+import type { SessionRecord, TurnRecord } from "./record.ts";
 import { newTurn } from "./send.ts";
 
 export async function create(deps: Deps, owner: string, input: NewSession): Promise<SessionRecord> {
@@ -28,21 +29,40 @@ export async function create(deps: Deps, owner: string, input: NewSession): Prom
   const record = firstRecord(deps.clock(), { id, owner, input, environment, own, recipient });
   const message = input.message;
   const turn = message === undefined ? null : newTurn({ record, message, id: newTurnId(), now: deps.clock() });
-  const change: Change = {
-    events: [
-      { type: "state", state: "STARTING", status: null },
-      ...(turn ? [{ type: "turn_queued" as const, turn: turn.id, message: hideCredentials(turn.message) }] : []),
-    ],
-    ...(turn && { turns: [turn], enqueue: [turn.id] }),
-    dueBy: deps.clock(),
-  };
   try {
-    return await deps.sessions.create(record, change);
+    return await deps.sessions.create(record, firstChange(deps.clock(), turn));
   } catch (error) {
     if (error instanceof HangarError && error.code === "name_taken") await undo(deps, record);
     throw error;
   }
 }
+
+/** It starts at once, with its first message where there is one, behind the turns that it remembers of another session. */
+export const firstChange = (now: number, turn: TurnRecord | null, before: readonly TurnRecord[] = []): Change => ({
+  events: [
+    { type: "state", state: "STARTING", status: null },
+    ...(turn ? [{ type: "turn_queued" as const, turn: turn.id, message: hideCredentials(turn.message) }] : []),
+  ],
+  turns: [...before, ...(turn ? [turn] : [])],
+  ...(turn && { enqueue: [turn.id] }),
+  dueBy: now,
+});
+
+/** What a record says of its first start. */
+export const firstStart = (id: string, ttlMinutes: number, now: number) =>
+  ({
+    state: "STARTING",
+    state_since: now,
+    phase: "starting",
+    generation: 1,
+    nonce: newNonce(),
+    sandbox_id: `sbx-${id.slice(4)}-g1`,
+    sandbox_started_at: iso(now),
+    expires_at: expiry(ttlMinutes, now),
+    created_at: iso(now),
+    last_active_at: iso(now),
+    updated_at: iso(now),
+  }) satisfies Partial<SessionRecord>;
 
 /** Another session took the name meanwhile: what was made for this one goes. */
 export async function undo(deps: Deps, { id, owner, environment, own_environment }: SessionRecord): Promise<void> {
@@ -132,62 +152,11 @@ function firstRecord(
     repo: input.repo ?? environment.repo,
     base_branch: input.base_branch ?? environment.base_branch,
     branch: input.branch ?? defaultBranch(input.name),
-    state: "STARTING",
-    state_since: now,
-    phase: "starting",
-    generation: 1,
-    nonce: newNonce(),
-    sandbox_id: `sbx-${id.slice(4)}-g1`,
-    sandbox_started_at: iso(now),
+    ...firstStart(id, environment.ttl_minutes, now),
     idle_minutes: input.idle_minutes ?? environment.idle_minutes,
     ttl_minutes: environment.ttl_minutes,
-    expires_at: expiry(environment.ttl_minutes, now),
     job_id: input.job_id ?? null,
     recipient: of.recipient,
     own_environment: of.own,
-    created_at: iso(now),
-    last_active_at: iso(now),
-    updated_at: iso(now),
   };
 }
-
-/** A record's fields that begin empty. */
-export const EMPTY_RECORD = {
-  rev: 0,
-  seq: 0,
-  wanted: "up",
-  ending: null,
-  status: null,
-  harness_session: null,
-  running_turn: null,
-  refused_turn: null,
-  seen_at: 0,
-  connected: false,
-  replica: null,
-  used_at: 0,
-  activity: null,
-  sandbox_made: false,
-  warm: null,
-  hot: null,
-  restarts: 0,
-  freeze: null,
-  freeze_failures: 0,
-  freeze_not_before: 0,
-  start_failures: 0,
-  start_not_before: 0,
-  restore_from: null,
-  restored_from: null,
-  adopting: null,
-  leftover_sandbox: null,
-  kept_objects: [],
-  notes: [],
-  handoff_due: false,
-  baseline_due: false,
-  forked_from: null,
-  fork_due: false,
-  forks_waiting: [],
-  importing_until: 0,
-  last_summary: null,
-  last_check: null,
-  usage: null,
-} as const satisfies Partial<SessionRecord>;

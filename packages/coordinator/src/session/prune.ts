@@ -29,7 +29,7 @@ export function toDrop(
     record.restore_from,
     record.freeze?.restore,
     record.restored_from?.checkpoint,
-    ...(record.forks_waiting ?? []).map(({ checkpoint }) => checkpoint),
+    ...record.forks_waiting.map(({ checkpoint }) => checkpoint),
   ]);
   return old.filter(({ id }) => !needed.has(id));
 }

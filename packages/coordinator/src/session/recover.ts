@@ -8,7 +8,7 @@ import { publication } from "./commit.ts";
 import { WITHOUT_SANDBOX } from "./machine.ts";
 import { checkpointOf, openKept, readMarker } from "./marker.ts";
 import type { KeptRecord } from "./marker.ts";
-import { EMPTY_RECORD } from "./new.ts";
+import { EMPTY_RECORD } from "./record.ts";
 import type { Deps } from "./ports.ts";
 import type { CheckpointRecord, SessionRecord, TurnRecord } from "./record.ts";
 import { update } from "./update.ts";

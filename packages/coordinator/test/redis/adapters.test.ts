@@ -1,9 +1,10 @@
 /** The adapters against a real redis-server: what their scripts promise. */
 import type { AgentCommand } from "@hangar/shared";
+import { Redis } from "ioredis";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { connectRedis } from "../../src/redis/connect.ts";
 import type { RedisAdapters } from "../../src/redis/connect.ts";
-import { EMPTY_RECORD } from "../../src/session/new.ts";
+import { EMPTY_RECORD } from "../../src/session/record.ts";
 import type { SessionRecord } from "../../src/session/record.ts";
 import { startRedis } from "./server.ts";
 import type { TestRedis } from "./server.ts";
@@ -47,6 +48,14 @@ const make = (): Promise<SessionRecord> =>
     } as unknown as SessionRecord,
     {},
   );
+
+it("a record that an older version wrote has empty fields for what it did not know", async () => {
+  const { id, name } = await make();
+  const redis = new Redis(server.url);
+  await redis.hdel(`hangar:session:${id}`, "forks_waiting", "forked_from");
+  redis.disconnect();
+  expect(await two.sessions.get(id)).toMatchObject({ name, forks_waiting: [], forked_from: null });
+});
 
 describe("a change", () => {
   it("is refused, whole, by each of its guards", async () => {

@@ -1,7 +1,7 @@
 /** A session's turns through the two faces: sent, queued, begun, ended, cancelled. */
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Replica } from "./world.ts";
-import { codeOf, Daemon, OWNER, World } from "./world.ts";
+import { codeOf, OWNER, sessionUp, World } from "./world.ts";
 
 let world: World;
 let one: Replica;
@@ -11,15 +11,7 @@ beforeEach(async () => {
 });
 afterEach(() => world.close());
 
-/** A session that is up, with its daemon. */
-async function up(name = "fix", input: object = {}): Promise<{ id: string; daemon: Daemon }> {
-  const session = await one.sessions.create(OWNER, { name, repo: "/srv/repo.git", ...input });
-  await one.loops.runDue();
-  const daemon = await Daemon.ready(world, one, session.sandbox_id!);
-  await one.loops.runDue();
-  return { id: session.id, daemon };
-}
-
+const up = (name?: string, input?: object) => sessionUp(world, one, name, input);
 const get = (ref: string) => one.sessions.get(OWNER, ref);
 
 describe("turns", () => {

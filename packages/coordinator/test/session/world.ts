@@ -391,6 +391,20 @@ function object(file: string) {
 }
 const sha256 = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("hex");
 
+/** A session that is up, with its daemon. */
+export async function sessionUp(
+  world: World,
+  replica: Replica,
+  name = "fix",
+  input: object = {},
+): Promise<{ id: string; daemon: Daemon }> {
+  const session = await replica.sessions.create(OWNER, { name, repo: "/srv/repo.git", ...input });
+  await replica.loops.runDue();
+  const daemon = await Daemon.ready(world, replica, session.sandbox_id!);
+  await replica.loops.runDue();
+  return { id: session.id, daemon };
+}
+
 /** The code that a call fails with. */
 export async function codeOf(work: Promise<unknown>): Promise<string> {
   try {

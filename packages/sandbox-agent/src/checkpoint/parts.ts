@@ -2,24 +2,18 @@
 import { createHash } from "node:crypto";
 import { statSync } from "node:fs";
 import { join } from "node:path";
-import { promisify } from "node:util";
-import { constants as z, zstdCompress } from "node:zlib";
 import { HangarError, type Part } from "@hangar/shared";
 import { bulk } from "./bulk.ts";
 import type { Packed, Proof } from "./pack.ts";
 import { writeSealed } from "./seal.ts";
 import type { ArchiveEntry } from "./tar-header.ts";
+import { compress } from "./tar-write.ts";
 import type { NewObject } from "./types.ts";
 
 export interface Written {
   readonly part: Part;
   readonly object: NewObject;
 }
-
-const zstd = (bytes: Buffer): Promise<Buffer> =>
-  promisify<Buffer, object, Buffer>(zstdCompress)(bytes, {
-    params: { [z.ZSTD_c_compressionLevel]: 3, [z.ZSTD_c_checksumFlag]: 1 },
-  });
 
 export class PartWriter {
   readonly #out: string;
@@ -51,7 +45,7 @@ export class PartWriter {
 
   /** `.zst` is appended to the extension where they are compressed. */
   async bytes(name: string, extension: string, bytes: Buffer, compressed: boolean): Promise<Part> {
-    const stored = compressed ? await zstd(bytes) : bytes;
+    const stored = compressed ? compress(bytes) : bytes;
     const file = this.fileOf(name, `${extension}${compressed ? ".zst" : ""}`);
     const path = join(this.#out, file);
     const sealed = await writeSealed(path, this.#recipients, async (out) => out.write(stored));

@@ -1,10 +1,11 @@
 /** The kubernetes driver against a stand-in API server; `test/kubernetes/` runs it on a real cluster. */
 import { AGENT_ENV, HangarError, KubernetesPod } from "@hangar/shared";
-import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { afterEach, beforeEach, expect, test } from "vitest";
 import type { Driver, SandboxSpec } from "../../../src/driver/driver.ts";
 import { connectCluster } from "../../../src/driver/kubernetes/client.ts";
 import { createKubernetesDriver } from "../../../src/driver/kubernetes/kubernetes.ts";
-import { type Json, StandInApi } from "./stand-in-api.ts";
+import { running, until } from "./pods.ts";
+import { StandInApi } from "./stand-in-api.ts";
 
 const ID = "sbx-0a1b2c3d-g1";
 let api: StandInApi;
@@ -49,12 +50,6 @@ const spec = (more: Partial<SandboxSpec> = {}): SandboxSpec => ({
   ...more,
 });
 
-const until = (is: () => unknown): Promise<void> =>
-  vi.waitFor(async () => expect(await is()).toBeTruthy(), { timeout: 10_000, interval: 10 });
-const running = (pod: Json): void => {
-  pod["spec"].nodeName = "node-1";
-  pod["status"] = { phase: "Running", containerStatuses: [{ restartCount: 0, state: { running: {} } }] };
-};
 const stateOf = async (driver: Driver) => (await driver.status(ID))?.state ?? null;
 
 test("a sandbox is a pod with no rights, and its token is in a Secret that goes with it", async () => {

@@ -1,10 +1,11 @@
 /** Pods that wait for sessions, against a stand-in API server; `test/kubernetes/warm.test.ts` has real ones. */
 import { AGENT_ENV } from "@hangar/shared";
-import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { afterEach, beforeEach, expect, test } from "vitest";
 import type { Driver, WarmSpec } from "../../../src/driver/driver.ts";
 import { connectCluster } from "../../../src/driver/kubernetes/client.ts";
 import { createKubernetesDriver } from "../../../src/driver/kubernetes/kubernetes.ts";
-import { type Json, StandInApi } from "./stand-in-api.ts";
+import { running, until } from "./pods.ts";
+import { StandInApi } from "./stand-in-api.ts";
 
 const ID = "sbx-0a1b2c3d-g1";
 const SPEC: Omit<WarmSpec, "id"> = {
@@ -39,12 +40,6 @@ async function open(): Promise<Driver> {
   return driver;
 }
 
-const until = (is: () => unknown): Promise<void> =>
-  vi.waitFor(async () => expect(await is()).toBeTruthy(), { timeout: 10_000, interval: 10 });
-const running = (pod: Json): void => {
-  pod["spec"].nodeName = "node-1";
-  pod["status"] = { phase: "Running", containerStatuses: [{ restartCount: 0, state: { running: {} } }] };
-};
 const stateOf = async (driver: Driver) => (await driver.status(ID))?.state ?? null;
 
 test("a pod that waits is nobody's until it is claimed; then it goes by its session's sandbox, for every replica", async () => {

@@ -2,7 +2,6 @@
 import { readFile } from "node:fs/promises";
 import { HangarError, HarnessDefinitions } from "@hangar/shared";
 import type { HarnessDefinition } from "@hangar/shared";
-import { parse } from "yaml";
 
 /** @throws HangarError `invalid_request` naming the file and the field. */
 export async function readDeclaredHarnesses(path: string | null): Promise<HarnessDefinition[]> {
@@ -11,6 +10,7 @@ export async function readDeclaredHarnesses(path: string | null): Promise<Harnes
     new HangarError("invalid_request", `HANGAR_HARNESSES (${path}): ${why}`, { cause });
   let document: unknown;
   try {
+    const { parse } = await import("yaml");
     document = parse(await readFile(path, "utf8"));
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;

@@ -41,6 +41,7 @@ async function wait(
   let now = await sessions.get(owner, session);
   if (is(now) || seconds === 0) return now;
   let wake = (): void => {};
+  over.addEventListener("abort", () => wake());
   let said = Date.now();
   const tell = (line: string): Promise<void> => {
     said = Date.now();
@@ -55,7 +56,8 @@ async function wait(
       if (event.event.type === "start_failed") onFailure(event.event.code);
       const line = progressLine(event);
       if (line !== null) await tell(line);
-      wake();
+      // What the agent says changes nothing that is waited for, and comes by the hundred.
+      if (event.event.type !== "turn_output") wake();
     }
   };
   // The events end with the wait; what they tell is for people, and looking does not depend on it.
@@ -65,14 +67,14 @@ async function wait(
       const woken = Promise.withResolvers<void>();
       wake = woken.resolve;
       const timer = setTimeout(woken.resolve, LOOK);
-      over.addEventListener("abort", () => woken.resolve(), { once: true });
-      now = await sessions.get(owner, session);
-      if (is(now)) {
+      try {
+        now = await sessions.get(owner, session);
+        if (is(now)) return now;
+        // An end before this look woke nobody yet.
+        if (!over.aborted) await woken.promise;
+      } finally {
         clearTimeout(timer);
-        return now;
       }
-      await woken.promise;
-      clearTimeout(timer);
     }
     return await sessions.get(owner, session);
   } finally {

@@ -104,6 +104,42 @@ test.each(agents)(
   },
 );
 
+test("where the session went on with another agent, it is that one, and back again", { timeout: 300_000 }, async () => {
+  for (const { key, value } of agents) await hangar.api("PUT", `/api/secrets/${key}`, { value });
+  const [claude, codex] = [/claude --dangerously/, /codex\S* .*--dangerously/];
+  await hangar.api("PUT", "/api/environments/both", {
+    repo: await makeRemote(hangar.dir, "repo-both"),
+    harness: "claude",
+    secrets: ["ANTHROPIC_API_KEY", "OPENAI_API_KEY"],
+    variables: { ANTHROPIC_BASE_URL: anthropic.url, OPENAI_BASE_URL: `${openai.url}/v1` },
+  });
+  await hangar.api("POST", "/api/sessions", { name: "both", environment: "both" });
+  expect(await hangar.turn("both", "please remember heliotrope", 120)).toMatchObject({ state: "done" });
+  const looked = async (at: string, is: (screen: string) => boolean): Promise<void> => {
+    const pane = await attach("both");
+    expect(await pane.until(at, is, 90)).not.toMatch(DIALOGS);
+    await detach(pane);
+    await pane.until("that it is detached", (screen) => screen.includes("[exit 0]"));
+  };
+  await looked("Claude Code's history", (screen) => screen.includes("heliotrope"));
+  expect(await hangar.pids(claude)).not.toEqual([]);
+
+  const goOn = (...args: string[]) => hangar.cli(["session", "open", "both", "--wait", "--harness", ...args]);
+  expect(await goOn("codex", "--model", "gpt-5-stand-in")).toMatchObject({ code: 0 });
+  await looked("Codex", (screen) => screen.includes("gpt-5-stand-in") && !screen.includes("heliotrope"));
+  expect(await hangar.pids(claude)).toEqual([]);
+  const programs = await hangar.pids(codex);
+  expect(programs).not.toEqual([]);
+  // Left and come back to: the same one.
+  await looked("Codex again", (screen) => screen.includes("gpt-5-stand-in"));
+  expect(await hangar.pids(codex)).toEqual(programs);
+
+  expect(await goOn("claude")).toMatchObject({ code: 0 });
+  await looked("Claude Code's history again", (screen) => screen.includes("heliotrope"));
+  expect(await hangar.pids(codex)).toEqual([]);
+  expect((await hangar.session("both")).generation).toBe(1);
+});
+
 test("resize, Ctrl-C, two at once, a lost link, and one that is no terminal", { timeout: 240_000 }, async () => {
   await hangar.api("POST", "/api/sessions", { name: "plain", harness: "script" });
   await hangar.until("plain", "ready", ({ state }) => state === "IDLE");

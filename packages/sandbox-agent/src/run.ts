@@ -171,7 +171,6 @@ class Daemon {
     const sandbox = makeSandbox({
       config,
       boot,
-      harness,
       harnesses,
       env,
       redact,

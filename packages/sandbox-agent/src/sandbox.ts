@@ -11,7 +11,6 @@ import type { Config } from "./config.ts";
 import type { Conversation } from "./conversation-state.ts";
 import type { Coordinator } from "./coordinator-http.ts";
 import { Freezer } from "./freeze.ts";
-import type { Harness } from "./harness/harness.ts";
 import type { Harnesses } from "./harness/registry.ts";
 import type { Log } from "./log.ts";
 import { pushBranch } from "./push-branch.ts";
@@ -23,7 +22,6 @@ import { Turns } from "./turns.ts";
 export interface SandboxInput {
   readonly config: Config;
   readonly boot: BootSpec;
-  readonly harness: Harness;
   readonly harnesses: Harnesses;
   readonly env: Environment;
   readonly redact: Redactor;
@@ -39,7 +37,7 @@ export interface SandboxInput {
 }
 
 export function makeSandbox(input: SandboxInput): Sandbox & { readonly workspace: Workspace } {
-  const { config, boot, harness, env, redact, log, spool, conversation, activity } = input;
+  const { config, boot, env, redact, log, spool, conversation, activity } = input;
   const workspace: Workspace = {
     repo: boot.cwd,
     home: config.home,
@@ -91,9 +89,7 @@ export function makeSandbox(input: SandboxInput): Sandbox & { readonly workspace
     cwd: boot.cwd,
     shell: config.shell,
     env,
-    // The session may have gone on with another one since the start.
-    harness: () => input.harnesses(conversation.current?.harness ?? harness.name),
-    model: boot.model,
+    harnesses: input.harnesses,
     conversation,
     activity,
     turnRunning: () => turns.active,

@@ -132,6 +132,10 @@ export const AgentCommand = z.discriminatedUnion("kind", [
     url: z.string(),
     /** `shell`: a login shell in tmux; `harness`: the harness's interactive resume in tmux. */
     what: z.enum(["shell", "harness"]),
+    /** What the session is with now, which `harness` resumes. A conversation that was begun by hand here is gone on with. */
+    harness: HarnessName,
+    harness_session: z.string().nullable(),
+    model: z.string().nullable(),
     cols: z.number().int().min(1).max(1000),
     rows: z.number().int().min(1).max(1000),
   }),

@@ -38,7 +38,9 @@ export async function openTerminal(
   signal?: AbortSignal,
 ): Promise<void> {
   await touch(deps, record);
-  await ask(deps, record, newCommandId(), 60, { kind: "terminal", ...input }, signal);
+  const { harness, harness_session, model } = record;
+  const command = { kind: "terminal", ...input, harness, harness_session, model } as const;
+  await ask(deps, record, newCommandId(), 60, command, signal);
   await countTerminal(deps, record);
 }
 

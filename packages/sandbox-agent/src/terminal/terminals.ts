@@ -21,9 +21,8 @@ export interface TerminalsOptions {
   readonly cwd: string;
   readonly shell: string;
   readonly env: Readonly<Record<string, string>>;
-  /** The one that the session is with now. */
-  readonly harness: () => Harness;
-  readonly model: string | null;
+  /** By name; throws for one that is not known. */
+  readonly harnesses: (name: string) => Harness;
   readonly conversation: Conversation;
   readonly activity: ActivityWatch;
   readonly turnRunning: () => boolean;
@@ -52,7 +51,7 @@ export class Terminals {
   async open(command: TerminalCommand): Promise<void> {
     if (this.#open.size >= MOST)
       throw new HangarError("wrong_state", `There are ${MOST} terminals open: close one first`);
-    const program = await this.#program(command.what);
+    const program = await this.#program(command);
     const { token, cwd, activity } = this.#options;
     const terminal = await openTerminal({
       url: command.url,
@@ -92,8 +91,9 @@ export class Terminals {
     this.#closed = false;
   }
 
-  async #program(what: TerminalCommand["what"]): Promise<{ argv: [string, ...string[]]; notice: string | null }> {
-    const argv = what === "shell" ? this.#shell() : await this.#resume();
+  async #program(command: TerminalCommand): Promise<{ argv: [string, ...string[]]; notice: string | null }> {
+    const { what } = command;
+    const argv = what === "shell" ? this.#shell() : await this.#resume(command);
     if (!(await this.#tmux.installed())) {
       return { argv, notice: "hangar: tmux is not installed here, so this terminal ends when you leave it." };
     }
@@ -105,23 +105,27 @@ export class Terminals {
   }
 
   /** A file, since the harness's own variables must not appear among a process's arguments. */
-  async #resume(): Promise<[string, ...string[]]> {
-    const { home, cwd, model, conversation, state } = this.#options;
-    const harness = this.#options.harness();
+  async #resume({ harness: name, harness_session, model }: TerminalCommand): Promise<[string, ...string[]]> {
+    const { home, cwd, conversation, state } = this.#options;
+    const harness = this.#options.harnesses(name);
     if (this.#options.turnRunning()) {
       throw new HangarError("wrong_state", "A turn is running in this conversation: wait for it, or cancel it");
     }
     const place = { home, cwd, env: this.#env };
     await requireProgram(harness, this.#env);
     await harness.seed(place);
-    const known = conversation.current?.harness === harness.name ? conversation.current.session : null;
+    const { current } = conversation;
+    const changed = current !== null && current.harness !== name;
+    // The one that runs in tmux is then the agent that the session left.
+    if (changed) await this.leaveConversation();
+    const known = current?.harness === name ? current.session : harness_session;
     const valid = known !== null && harness.supportsResume && harness.validConversation(known);
     const there = valid && (await harness.transcript(place, known)) !== null;
     const fresh = there ? null : harness.newConversation();
     if (there) await harness.relocate(place, known);
     const command = await harness.interactive({ ...place, model, resume: there ? known : null, fork: null, fresh });
     // A conversation begun by hand is the session's from its first word on.
-    if (fresh !== null) conversation.set({ harness: harness.name, session: fresh });
+    if (changed || fresh !== null) conversation.set({ harness: name, session: there ? known : fresh });
     const folder = join(state, "terminal");
     mkdirSync(folder, { recursive: true, mode: 0o700 });
     const path = join(folder, "harness.sh");

@@ -55,7 +55,16 @@ async function open(coordinator: StandInCoordinator, what: "shell" | "harness" =
   const id = `t${++serial}`;
   const dialled = coordinator.terminal(id);
   const url = `${coordinator.url.replace("http", "ws")}/agent/terminals/${id}`;
-  const answer = coordinator.command({ kind: "terminal", url, what, cols: 100, rows: 30 });
+  const answer = coordinator.command({
+    kind: "terminal",
+    url,
+    what,
+    harness: "script",
+    harness_session: null,
+    model: null,
+    cols: 100,
+    rows: 30,
+  });
   const screen = new Screen(coordinator, await dialled);
   expect(await answer).toEqual({ ok: true, value: {} });
   return screen;

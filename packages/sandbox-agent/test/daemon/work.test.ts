@@ -184,7 +184,18 @@ test("frozen, it refuses turns, exec and terminals until it is thawed", async ()
   expect(await coordinator.command(turn("echo no"))).toEqual(refused);
   expect(await coordinator.command(exec("true"))).toEqual(refused);
   const url = `${coordinator.url}/agent/terminals/x`.replace("http", "ws");
-  expect(await coordinator.command({ kind: "terminal", url, what: "shell", cols: 80, rows: 24 })).toEqual(refused);
+  expect(
+    await coordinator.command({
+      kind: "terminal",
+      url,
+      what: "shell",
+      harness: "script",
+      harness_session: null,
+      model: null,
+      cols: 80,
+      rows: 24,
+    }),
+  ).toEqual(refused);
   expect(await coordinator.command({ kind: "thaw" })).toEqual({ ok: true, value: {} });
   expect(await coordinator.command(exec("true"))).toMatchObject({ ok: true, value: { exit_code: 0 } });
 });

@@ -27,8 +27,11 @@ export interface Answered {
   readonly verified: boolean;
   /** Highest resident set so far, MB. */
   readonly peakMb: number;
+  /** By phase. */
+  readonly seconds: Readonly<Record<string, number>>;
 }
 
+const NOTHING: Answered = { ms: 0, bytes: 0, unchanged: false, verified: false, peakMb: 0, seconds: {} };
 const limits = { maxUntrackedBytes: 1e15, maxPartBytes: 1e15 };
 const memories = new Map<string, Workspace["memory"]>();
 let parent: CreateOptions["parent"] = null;
@@ -37,8 +40,7 @@ let metaFile = "";
 process.on("message", (asked: Asked) => {
   void answer(asked).then(
     (answered) => process.send?.(answered),
-    (error: unknown) =>
-      process.send?.({ error: String(error), ms: 0, bytes: 0, unchanged: false, verified: false, peakMb: 0 }),
+    (error: unknown) => process.send?.({ ...NOTHING, error: String(error) }),
   );
 });
 
@@ -48,6 +50,7 @@ async function answer(asked: Asked): Promise<Answered> {
   const ws: Workspace = { ...asked, harness: "claude", keepIgnored: [], memory };
   const start = performance.now();
   let [bytes, unchanged, verified] = [0, false, true];
+  let seconds: Answered["seconds"] = {};
   if (asked.what === "restore") {
     const restored = await restoreCheckpoint(ws, {
       meta: await readFile(join(asked.store, metaFile)),
@@ -55,7 +58,7 @@ async function answer(asked: Asked): Promise<Answered> {
       identities: [asked.identity],
       force: true,
     });
-    verified = restored.report.verified;
+    ({ verified, seconds } = restored.report);
     if (!verified) throw new Error(`not verified: ${restored.report.differs.slice(0, 3).join("; ")}`);
   } else {
     const out = join(asked.scratch, "out");
@@ -89,7 +92,7 @@ async function answer(asked: Asked): Promise<Answered> {
     }
   }
   const ms = performance.now() - start;
-  return { ms, bytes, unchanged, verified, peakMb: await peak() };
+  return { ms, bytes, unchanged, verified, peakMb: await peak(), seconds };
 }
 
 async function peak(): Promise<number> {

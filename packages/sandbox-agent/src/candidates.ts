@@ -1,5 +1,5 @@
 /** Restores a workspace from the newest checkpoint that is whole and verifies. */
-import { createReadStream, mkdirSync, rmSync } from "node:fs";
+import { mkdirSync, rmSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { HangarError } from "@hangar/shared";
@@ -70,7 +70,7 @@ export async function restoreFetched(deps: RestoreDeps, { candidate, folder }: F
   try {
     const restored = await restoreCheckpoint(deps.workspace, {
       meta: await readFile(pathOf(folder, candidate.checkpoint, candidate.meta.file)),
-      source: (part: Part) => createReadStream(pathOf(folder, part.from ?? candidate.checkpoint, part.file)),
+      source: (part: Part) => ({ path: pathOf(folder, part.from ?? candidate.checkpoint, part.file) }),
       identities: deps.identity === null ? null : [deps.identity],
       force: true,
       signal: deps.signal,

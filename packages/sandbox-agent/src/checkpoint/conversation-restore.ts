@@ -23,8 +23,8 @@ import { CONVERSATION_ROOTS, type ConversationRoot } from "./conversation-scan.t
 import { decodePath, encodePath, type ConversationRecord, type RecordedFile } from "./conversation-record.ts";
 
 export interface RestoreConversationOptions {
-  /** Unpacks a part's archive below a folder. Called for each of `record.parts`, in order. */
-  readonly unpack: (part: string, folder: string, rule: ExtractRule) => Promise<void>;
+  /** Unpacks a part's archive, of about so many plain bytes, below a folder. Called for each of `record.parts`, in order. */
+  readonly unpack: (part: string, folder: string, rule: ExtractRule, bytes: number) => Promise<void>;
   /** Files go to their places when this is done; where it fails, none does, and its error is thrown. */
   readonly placeAfter?: Promise<unknown>;
   /** Where conversations are; none: where those of the known harnesses are. */
@@ -85,11 +85,13 @@ async function unpack(
   options: RestoreConversationOptions,
 ): Promise<void> {
   const live = new Map<string, Set<number>>();
+  let bytes = 0;
   for (const file of record.files) {
-    const offsets = file.segments.filter((segment) => segment.part === part).map((segment) => segment.offset);
-    if (offsets.length > 0) live.set(file.path, new Set(offsets));
+    const segments = file.segments.filter((segment) => segment.part === part);
+    if (segments.length > 0) live.set(file.path, new Set(segments.map(({ offset }) => offset)));
+    for (const { size } of segments) bytes += size;
   }
-  await options.unpack(part, stage, { of: "conversations", live });
+  await options.unpack(part, stage, { of: "conversations", live }, bytes);
 }
 
 async function checkFile(stage: string, file: RecordedFile): Promise<void> {

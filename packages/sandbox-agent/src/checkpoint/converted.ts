@@ -3,7 +3,6 @@
  * encodings, identifiers and filters. They have to travel, since another machine may convert otherwise; only what a filter
  * makes from a pointer that the remote has (large files) is left to that filter.
  */
-import type { Stats } from "node:fs";
 import { Vanished } from "./digest.ts";
 import { fixedEnv, OFF, git, type GitDirs, type Scratch } from "./git.ts";
 import type { IndexEntry } from "./index-file.ts";
@@ -22,10 +21,15 @@ interface Input {
   readonly others: readonly Raw[];
   readonly index: { readonly file: { readonly entries: readonly IndexEntry[] }; readonly stamp: string };
 }
-interface Clean {
+/** A file that git finds unchanged; not with all of its `Stats`, which for a large repository are memory. */
+export interface Clean {
   readonly entry: IndexEntry;
-  readonly stat: Stats;
+  /** Of `lstat`: the type too. */
+  readonly mode: number;
+  readonly size: number;
+  readonly mtimeMs: number;
 }
+export const isFile = ({ mode }: Clean): boolean => (mode & 0o170000) === 0o100000;
 
 export async function convertedPaths(
   context: ScanContext,
@@ -34,15 +38,15 @@ export async function convertedPaths(
 ): Promise<{ carry: Set<Raw>; filtered: [Raw, number][] }> {
   const sources = attributeSources(context, input);
   if (sources === null) return { carry: new Set(), filtered: [] };
-  const files = clean.filter(({ stat }) => stat.isFile());
+  const files = clean.filter(isFile);
   await learnSizes(context, input, files);
   const special = sources.special ? await specialPaths(context, input, files, sources.key) : new Set<Raw>();
   const differ: Clean[] = [];
   for (const one of files) {
     const size = context.memory.blobSizes.get(one.entry.oid);
     // A conversion of line endings only ever takes bytes away or adds some: with equal lengths it did nothing.
-    if (size === one.stat.size && !special.has(one.entry.path)) continue;
-    if (size !== undefined && size !== one.stat.size) differ.push(one);
+    if (size === one.size && !special.has(one.entry.path)) continue;
+    if (size !== undefined && size !== one.size) differ.push(one);
     else if (!(await sameBytes(context, input, one))) differ.push(one);
   }
   const filtered = await fromRemote(context, input, differ);
@@ -142,9 +146,11 @@ async function attributesOf(
   return rows;
 }
 
-async function sameBytes(context: ScanContext, input: Input, { entry, stat }: Clean): Promise<boolean> {
+async function sameBytes(context: ScanContext, input: Input, { entry }: Clean): Promise<boolean> {
   const at = `${input.dirs.worktree}/${entry.path}`;
   try {
+    const stat = lstatRaw(at);
+    if (!stat) return true;
     return (await context.memory.contents.digest(at, stat, input.objectFormat)).oid === entry.oid;
   } catch (error) {
     if (error instanceof Vanished) return true;
@@ -155,9 +161,9 @@ async function sameBytes(context: ScanContext, input: Input, { entry, stat }: Cl
 /** Of the files that differ: those with a filter whose blob is the one in the remote's branch, so that its server has it. */
 async function fromRemote(context: ScanContext, input: Input, differ: readonly Clean[]): Promise<[Raw, number][]> {
   const given = differ.filter(
-    ({ entry, stat }) => context.filtered.get(`${input.dirs.worktree}/${entry.path}`) === stat.size,
+    ({ entry, size }) => context.filtered.get(`${input.dirs.worktree}/${entry.path}`) === size,
   );
-  if (given.length > 0) return given.map(({ entry, stat }): [Raw, number] => [entry.path, stat.size]);
+  if (given.length > 0) return given.map(({ entry, size }): [Raw, number] => [entry.path, size]);
   const base = input.refs.remoteHead === null ? undefined : input.refs.remotes.get(input.refs.remoteHead);
   if (base === undefined || differ.length === 0) return [];
   const withFilter = new Set<Raw>();
@@ -175,11 +181,11 @@ async function fromRemote(context: ScanContext, input: Input, differ: readonly C
     there.set(line.slice(tab + 1), line.slice(0, tab).split(" ")[2] ?? "");
   }
   const left: [Raw, number][] = [];
-  for (const { entry, stat } of differ) {
+  for (const { entry, size, mtimeMs } of differ) {
     if (!withFilter.has(entry.path) || there.get(entry.path) !== entry.oid) continue;
     // Only what git's own index calls unchanged now: a check by the filter would run it.
     const now = lstatRaw(`${input.dirs.worktree}/${entry.path}`);
-    if (now && now.mtimeMs === stat.mtimeMs && now.size === stat.size) left.push([entry.path, stat.size]);
+    if (now && now.mtimeMs === mtimeMs && now.size === size) left.push([entry.path, size]);
   }
   return left;
 }

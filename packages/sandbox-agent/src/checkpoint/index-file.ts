@@ -6,25 +6,119 @@ import { createHash } from "node:crypto";
 import { HangarError } from "@hangar/shared";
 import { byBytes, type Raw } from "./raw.ts";
 
-export interface IndexEntry {
-  path: Raw;
-  mode: number;
-  oid: string;
-  /** 0; 1 base, 2 ours, 3 theirs of a conflict. */
-  stage: number;
-  assumeUnchanged: boolean;
-  skipWorktree: boolean;
-  intentToAdd: boolean;
-  /** Of the file when git last saw it equal: seconds and nanoseconds. */
-  ctime: readonly [number, number];
-  mtime: readonly [number, number];
-  dev: number;
+/** Of a file when git last saw it equal. */
+export interface FileTimes {
+  /** Seconds and nanoseconds. */
+  readonly ctime: readonly [number, number];
+  readonly mtime: readonly [number, number];
+  readonly dev: number;
   /** The lower 32 bits, as size. */
-  ino: number;
-  uid: number;
-  gid: number;
-  size: number;
+  readonly ino: number;
+  readonly uid: number;
+  readonly gid: number;
+  readonly size: number;
 }
+
+export interface IndexEntry extends FileTimes {
+  readonly path: Raw;
+  readonly mode: number;
+  readonly oid: string;
+  /** 0; 1 base, 2 ours, 3 theirs of a conflict. */
+  readonly stage: number;
+  readonly assumeUnchanged: boolean;
+  readonly skipWorktree: boolean;
+  readonly intentToAdd: boolean;
+}
+
+/** Where the fields of an entry lie in it; its id follows, then its flags. Numbers are big-endian. */
+const CTIME = 0;
+const MTIME = 8;
+const DEV = 16;
+const INO = 20;
+const MODE = 24;
+const UID = 28;
+const GID = 32;
+const SIZE = 36;
+const OID = 40;
+
+/**
+ * An entry as it lies in the file, its fields read when they are asked for: of the 100,000 of a large repository most are
+ * asked for little, and as objects they would take 40 MB.
+ */
+class StoredEntry implements IndexEntry {
+  readonly path: Raw;
+  readonly #of: { readonly file: Buffer; readonly hash: number };
+  readonly #at: number;
+
+  constructor(of: { readonly file: Buffer; readonly hash: number }, at: number, path: Raw) {
+    this.#of = of;
+    this.#at = at;
+    this.path = path;
+  }
+
+  /** All of it up to its flags. */
+  get head(): Buffer {
+    return this.#of.file.subarray(this.#at, this.#flagsAt);
+  }
+
+  get ctime(): readonly [number, number] {
+    return this.#pair(CTIME);
+  }
+  get mtime(): readonly [number, number] {
+    return this.#pair(MTIME);
+  }
+  get dev(): number {
+    return this.#of.file.readUInt32BE(this.#at + DEV);
+  }
+  get ino(): number {
+    return this.#of.file.readUInt32BE(this.#at + INO);
+  }
+  get mode(): number {
+    return this.#of.file.readUInt32BE(this.#at + MODE);
+  }
+  get uid(): number {
+    return this.#of.file.readUInt32BE(this.#at + UID);
+  }
+  get gid(): number {
+    return this.#of.file.readUInt32BE(this.#at + GID);
+  }
+  get size(): number {
+    return this.#of.file.readUInt32BE(this.#at + SIZE);
+  }
+  get oid(): string {
+    return this.#of.file.toString("hex", this.#at + OID, this.#flagsAt);
+  }
+  get stage(): number {
+    return (this.#flags >> 12) & 3;
+  }
+  get assumeUnchanged(): boolean {
+    return (this.#flags & ASSUME_UNCHANGED) !== 0;
+  }
+  get skipWorktree(): boolean {
+    return (this.#more & SKIP_WORKTREE) !== 0;
+  }
+  get intentToAdd(): boolean {
+    return (this.#more & INTENT_TO_ADD) !== 0;
+  }
+
+  get #flagsAt(): number {
+    return this.#at + OID + this.#of.hash;
+  }
+  get #flags(): number {
+    return this.#of.file.readUInt16BE(this.#flagsAt);
+  }
+  get #more(): number {
+    return (this.#flags & EXTENDED) === 0 ? 0 : this.#of.file.readUInt16BE(this.#flagsAt + 2);
+  }
+  #pair(field: number): readonly [number, number] {
+    return [this.#of.file.readUInt32BE(this.#at + field), this.#of.file.readUInt32BE(this.#at + field + 4)];
+  }
+}
+
+const ASSUME_UNCHANGED = 0x8000;
+const EXTENDED = 0x4000;
+const SKIP_WORKTREE = 0x4000;
+const INTENT_TO_ADD = 0x2000;
 
 export interface IndexFile {
   readonly entries: IndexEntry[];
@@ -36,7 +130,7 @@ export interface IndexFile {
 
 const SHARED = new Set(["link", "sdir"]);
 
-/** Throws `checkpoint_failed` where it is not an index that can be read. */
+/** Throws `checkpoint_failed` where it is not an index that can be read. The entries keep `file` alive. */
 export function readIndex(file: Buffer, format: "sha1" | "sha256"): IndexFile {
   const hash = format === "sha256" ? 32 : 20;
   if (file.length < 12 + hash || file.toString("latin1", 0, 4) !== "DIRC") throw damaged("it does not begin as one");
@@ -44,15 +138,15 @@ export function readIndex(file: Buffer, format: "sha1" | "sha256"): IndexFile {
   if (version < 2 || version > 4) throw damaged(`its version is ${version}`);
   const count = file.readUInt32BE(8);
   const end = file.length - hash;
+  const of = { file, hash };
   const entries: IndexEntry[] = [];
   let at = 12;
   let previous = "";
   for (let i = 0; i < count; i++) {
-    if (at + 42 + hash > end) throw damaged("it is cut off");
+    if (at + OID + hash + 2 > end) throw damaged("it is cut off");
     const start = at;
-    const flags = file.readUInt16BE(at + 40 + hash);
-    const extended = (flags & 0x4000) !== 0 ? file.readUInt16BE(at + 42 + hash) : 0;
-    let name = at + 42 + hash + ((flags & 0x4000) !== 0 ? 2 : 0);
+    const isExtended = (file.readUInt16BE(at + OID + hash) & EXTENDED) !== 0;
+    let name = at + OID + hash + (isExtended ? 4 : 2);
     let path: Raw;
     if (version === 4) {
       let byte = file[name++] ?? 0;
@@ -72,22 +166,7 @@ export function readIndex(file: Buffer, format: "sha1" | "sha256"): IndexFile {
       at = start + ((nul - start + 8) & ~7);
     }
     previous = path;
-    entries.push({
-      path,
-      ctime: [file.readUInt32BE(start), file.readUInt32BE(start + 4)],
-      mtime: [file.readUInt32BE(start + 8), file.readUInt32BE(start + 12)],
-      dev: file.readUInt32BE(start + 16),
-      ino: file.readUInt32BE(start + 20),
-      mode: file.readUInt32BE(start + 24),
-      uid: file.readUInt32BE(start + 28),
-      gid: file.readUInt32BE(start + 32),
-      size: file.readUInt32BE(start + 36),
-      oid: file.toString("hex", start + 40, start + 40 + hash),
-      stage: (flags >> 12) & 3,
-      assumeUnchanged: (flags & 0x8000) !== 0,
-      skipWorktree: (extended & 0x4000) !== 0,
-      intentToAdd: (extended & 0x2000) !== 0,
-    });
+    entries.push(new StoredEntry(of, start, path));
   }
   let tree: string | null = null;
   let needsExpansion = false;
@@ -113,41 +192,57 @@ function rootOf(extension: Buffer, hash: number): string | null {
 export function writeIndex(entries: IndexEntry[], format: "sha1" | "sha256"): Buffer {
   entries.sort((a, b) => byBytes(a.path, b.path) || a.stage - b.stage);
   const hash = format === "sha256" ? 32 : 20;
+  const flagsAt = OID + hash;
   const isMore = (entry: IndexEntry): boolean => entry.skipWorktree || entry.intentToAdd;
-  const lengthOf = (entry: IndexEntry): number => (42 + hash + (isMore(entry) ? 2 : 0) + entry.path.length + 8) & ~7;
-  // A path has one character for each of its bytes.
-  const total = entries.reduce((sum, entry) => sum + lengthOf(entry), 12);
+  const lengthOf = (path: Raw, more: boolean): number => (flagsAt + (more ? 4 : 2) + path.length + 8) & ~7;
+  let total = 12;
+  let isVersion3 = false;
+  for (const entry of entries) {
+    const more = isMore(entry);
+    isVersion3 ||= more;
+    // A path has one character for each of its bytes.
+    total += lengthOf(entry.path, more);
+  }
   const out = Buffer.alloc(total + hash);
   out.write("DIRC", "latin1");
-  out.writeUInt32BE(entries.some(isMore) ? 3 : 2, 4);
+  out.writeUInt32BE(isVersion3 ? 3 : 2, 4);
   out.writeUInt32BE(entries.length, 8);
   let at = 12;
   for (const entry of entries) {
+    const { path } = entry;
     const more = isMore(entry);
-    const { ctime, mtime, dev, ino, mode, uid, gid, size } = entry;
-    out.writeUInt32BE(ctime[0] >>> 0, at);
-    out.writeUInt32BE(ctime[1] >>> 0, at + 4);
-    out.writeUInt32BE(mtime[0] >>> 0, at + 8);
-    out.writeUInt32BE(mtime[1] >>> 0, at + 12);
-    out.writeUInt32BE(dev >>> 0, at + 16);
-    out.writeUInt32BE(ino >>> 0, at + 20);
-    out.writeUInt32BE(mode >>> 0, at + 24);
-    out.writeUInt32BE(uid >>> 0, at + 28);
-    out.writeUInt32BE(gid >>> 0, at + 32);
-    out.writeUInt32BE(size >>> 0, at + 36);
-    out.write(entry.oid, at + 40, "hex");
+    if (entry instanceof StoredEntry && entry.head.length === flagsAt) entry.head.copy(out, at);
+    else writeHead(entry, out, at);
     const flags =
-      (entry.assumeUnchanged ? 0x8000 : 0) |
-      (more ? 0x4000 : 0) |
+      (entry.assumeUnchanged ? ASSUME_UNCHANGED : 0) |
+      (more ? EXTENDED : 0) |
       (entry.stage << 12) |
-      Math.min(entry.path.length, 0xfff);
-    out.writeUInt16BE(flags, at + 40 + hash);
-    if (more) out.writeUInt16BE((entry.skipWorktree ? 0x4000 : 0) | (entry.intentToAdd ? 0x2000 : 0), at + 42 + hash);
-    out.write(entry.path, at + 42 + hash + (more ? 2 : 0), "latin1");
-    at += lengthOf(entry);
+      Math.min(path.length, 0xfff);
+    out.writeUInt16BE(flags, at + flagsAt);
+    if (more)
+      out.writeUInt16BE(
+        (entry.skipWorktree ? SKIP_WORKTREE : 0) | (entry.intentToAdd ? INTENT_TO_ADD : 0),
+        at + flagsAt + 2,
+      );
+    out.write(path, at + flagsAt + (more ? 4 : 2), "latin1");
+    at += lengthOf(path, more);
   }
   createHash(format).update(out.subarray(0, total)).digest().copy(out, total);
   return out;
+}
+
+function writeHead({ ctime, mtime, dev, ino, mode, uid, gid, size, oid }: IndexEntry, out: Buffer, at: number): void {
+  out.writeUInt32BE(ctime[0] >>> 0, at + CTIME);
+  out.writeUInt32BE(ctime[1] >>> 0, at + CTIME + 4);
+  out.writeUInt32BE(mtime[0] >>> 0, at + MTIME);
+  out.writeUInt32BE(mtime[1] >>> 0, at + MTIME + 4);
+  out.writeUInt32BE(dev >>> 0, at + DEV);
+  out.writeUInt32BE(ino >>> 0, at + INO);
+  out.writeUInt32BE(mode >>> 0, at + MODE);
+  out.writeUInt32BE(uid >>> 0, at + UID);
+  out.writeUInt32BE(gid >>> 0, at + GID);
+  out.writeUInt32BE(size >>> 0, at + SIZE);
+  out.write(oid, at + OID, "hex");
 }
 
 const damaged = (why: string): HangarError =>

@@ -3,7 +3,7 @@ import { readdirSync, type Stats } from "node:fs";
 import { setImmediate as breathe } from "node:timers/promises";
 import { linkTarget } from "./content.ts";
 import { Vanished } from "./digest.ts";
-import { convertedPaths } from "./converted.ts";
+import { type Clean, convertedPaths, isFile } from "./converted.ts";
 import { findGitDirs, git, type GitDirs, type Scratch } from "./git.ts";
 import type { IndexEntry } from "./index-file.ts";
 import type { HeadChange, TreeMemory } from "./memory.ts";
@@ -44,8 +44,8 @@ interface FilesInput {
   readonly dirs: GitDirs;
   readonly scratch: Scratch;
   readonly index: TreeIndex;
-  readonly changes: readonly HeadChange[];
   /** Asked for, and listed while files are looked at. */
+  readonly changes: Promise<readonly HeadChange[]>;
   readonly others: Promise<readonly Raw[]>;
   readonly objectFormat: "sha1" | "sha256";
   readonly memory: TreeMemory;
@@ -67,16 +67,19 @@ interface FoundFiles {
 const RACY = 50;
 
 export async function readFiles(context: ScanContext, input: FilesInput): Promise<FoundFiles> {
-  const { dirs, index, changes, objectFormat } = input;
+  const { dirs, index, objectFormat } = input;
   const found = { tracked: new Map(), untracked: new Map(), nested: [] as Raw[], deleted: [] as Raw[] };
   const folders = new RealFolders(dirs.worktree);
-  const changed = new Set(changes.map((change) => change.path));
-  const clean: { entry: IndexEntry; stat: Stats }[] = [];
-  const read = async (path: Raw, stat: Stats, into: Files): Promise<void> => {
-    const state = await fileState(context, dirs, path, stat);
+  const read = async (path: Raw, stat: Stats | undefined, into: Files): Promise<void> => {
+    const state = stat && (await fileState(context, dirs, path, stat));
     if (state) into.set(path, state);
   };
+  const readAgain = async (path: Raw): Promise<void> =>
+    await read(path, lstatRaw(`${dirs.worktree}/${path}`), found.tracked);
 
+  // What git lists is asked for already: it works while each file is looked at.
+  const unchanged: Clean[] = [];
+  const unlike: { entry: IndexEntry; stat: Stats }[] = [];
   let previous = "";
   for (const [i, entry] of index.file.entries.entries()) {
     if (i % 2000 === 1999) {
@@ -100,28 +103,34 @@ export async function readFiles(context: ScanContext, input: FilesInput): Promis
       if (stat?.isDirectory() && findGitDirs(at)) found.nested.push(path);
       continue;
     }
-    const whole = entry.stage === 0 && !entry.intentToAdd && !entry.skipWorktree && !changed.has(path);
-    if (whole && sameType(entry, stat)) {
-      if (looksUnchanged(entry, stat, index.mtimeMs) || context.filtered.get(at) === stat.size) {
-        clean.push({ entry, stat });
-        continue;
-      }
-      const oid = await oidOf(context, at, stat, objectFormat);
-      if (oid === entry.oid) {
-        clean.push({ entry, stat });
-        continue;
-      }
-    }
-    await read(path, stat, found.tracked);
+    const whole = entry.stage === 0 && !entry.intentToAdd && !entry.skipWorktree && sameType(entry, stat);
+    if (whole && (looksUnchanged(entry, stat, index.mtimeMs) || context.filtered.get(at) === stat.size))
+      unchanged.push(cleanOf(entry, stat));
+    else unlike.push({ entry, stat });
   }
+
+  const changes = await input.changes;
+  const changed = new Set(changes.map((change) => change.path));
+  const clean: Clean[] = [];
+  for (const one of unchanged) {
+    if (changed.has(one.entry.path)) await readAgain(one.entry.path);
+    else clean.push(one);
+  }
+  for (const { entry, stat } of unlike) {
+    const whole = entry.stage === 0 && !entry.intentToAdd && !entry.skipWorktree && !changed.has(entry.path);
+    const isBlob =
+      whole &&
+      sameType(entry, stat) &&
+      (await oidOf(context, `${dirs.worktree}/${entry.path}`, stat, objectFormat)) === entry.oid;
+    if (isBlob) clean.push(cleanOf(entry, stat));
+    else await read(entry.path, stat, found.tracked);
+  }
+  clean.sort((a, b) => byBytes(a.entry.path, b.entry.path));
 
   const others = await input.others;
   const converted = await convertedPaths(context, { ...input, others }, clean);
-  const kept: { entry: IndexEntry; stat: Stats }[] = [];
-  for (const one of clean) {
-    if (converted.carry.has(one.entry.path)) await read(one.entry.path, one.stat, found.tracked);
-    else kept.push(one);
-  }
+  const kept = converted.carry.size === 0 ? clean : clean.filter(({ entry }) => !converted.carry.has(entry.path));
+  for (const path of converted.carry) await readAgain(path);
 
   const listed = new Set(others);
   for (const name of listed) {
@@ -195,19 +204,21 @@ async function oidOf(context: ScanContext, at: Raw, stat: Stats, format: "sha1" 
   }
 }
 
+const cleanOf = (entry: IndexEntry, { mode, size, mtimeMs }: Stats): Clean => ({ entry, mode, size, mtimeMs });
+
 function sameType(entry: IndexEntry, stat: Stats): boolean {
   if ((entry.mode & 0o170000) === SYMLINK) return stat.isSymbolicLink();
   return stat.isFile() && ((entry.mode & 0o100) !== 0) === ((stat.mode & 0o100) !== 0);
 }
 
 /** By what the index noted of the file when git last found it equal. */
-export function looksUnchanged(entry: IndexEntry, stat: Stats, indexMtimeMs: number): boolean {
+export function looksUnchanged(entry: IndexEntry, stat: Stats, indexMtimeMs: number, racy = RACY): boolean {
   return (
     entry.size === stat.size % 2 ** 32 &&
     entry.ino === stat.ino % 2 ** 32 &&
     near(entry.mtime, stat.mtimeMs) &&
     near(entry.ctime, stat.ctimeMs) &&
-    stat.mtimeMs < indexMtimeMs - RACY
+    stat.mtimeMs < indexMtimeMs - racy
   );
 }
 
@@ -231,24 +242,24 @@ export class RealFolders {
 }
 
 /** The commonest permissions of each kind, and the files that have others. */
-function permissions(clean: readonly { entry: IndexEntry; stat: Stats }[]): {
+function permissions(clean: readonly Clean[]): {
   modes: [Raw, number][];
   usualModes: [number, number];
 } {
   const counts = [new Map<number, number>(), new Map<number, number>()] as const;
   const of = (entry: IndexEntry): 0 | 1 => ((entry.mode & 0o100) === 0 ? 0 : 1);
-  const files = clean.filter(({ stat }) => stat.isFile());
-  for (const { entry, stat } of files) {
-    const map = counts[of(entry)];
-    map.set(stat.mode & 0o7777, (map.get(stat.mode & 0o7777) ?? 0) + 1);
+  for (const one of clean) {
+    if (!isFile(one)) continue;
+    const map = counts[of(one.entry)];
+    map.set(one.mode & 0o7777, (map.get(one.mode & 0o7777) ?? 0) + 1);
   }
   const usual = counts.map((map, i) => {
     let best = i === 0 ? 0o644 : 0o755;
     for (const [mode, n] of map) if (n > (map.get(best) ?? 0)) best = mode;
     return best;
   }) as [number, number];
-  const modes = files
-    .filter(({ entry, stat }) => (stat.mode & 0o7777) !== usual[of(entry)])
-    .map(({ entry, stat }): [Raw, number] => [entry.path, stat.mode & 0o7777]);
+  const modes = clean
+    .filter((one) => isFile(one) && (one.mode & 0o7777) !== usual[of(one.entry)])
+    .map(({ entry, mode }): [Raw, number] => [entry.path, mode & 0o7777]);
   return { modes, usualModes: usual };
 }

@@ -34,27 +34,41 @@ export interface RepositoryInput {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** None: a working tree whose folder was gone when the checkpoint was taken; it is listed again, no more. */
-export async function restoreRepository(ws: Workspace, input: RepositoryInput): Promise<Target | null> {
+export interface RestoredRepository {
+  /** None: a working tree whose folder was gone when the checkpoint was taken; it is listed again, no more. */
+  readonly target: Target | null;
+  /** Sets refs, HEAD, configuration and git's own files, after those of the repository that it belongs to. Files need none of it. */
+  readonly settle: () => Promise<void>;
+}
+
+/** Brings the objects, without which nothing is changed; refs and the rest are set by `settle`. */
+export async function restoreRepository(ws: Workspace, input: RepositoryInput): Promise<RestoredRepository> {
   const { tree } = input;
   const dirs = input.main ?? (tree.kind === "linked" ? makeLinked(input) : await makeNested(ws, input));
   const env = { ...fixedEnv(ws.home), GIT_DIR: stringPath(dirs.gitDir), GIT_WORK_TREE: stringPath(dirs.worktree) };
   const target: Target = { dirs, tree, env };
-  // Read while objects come, which change neither; but a fetch may add to a nested repository's refs of its remote.
-  const early = tree.kind === "nested" ? null : listRefs(target, input);
-  const config = listConfig(ws, target, input);
+  // Read while objects come, which change neither; but a fetch may add to a nested repository's refs of its remote, and what a
+  // linked working tree finds is what its repository has set.
+  const early = tree.kind === "main" ? listRefs(target, input) : null;
+  const config = tree.kind === "main" ? listConfig(ws, target, input) : null;
   for (const reading of [early, config]) reading?.catch(() => {});
   if (tree.kind !== "linked") {
     if (tree.kind === "nested") writeGitFile(dirs.commonDir, "shallow", tree.gitFiles.get("shallow") ?? null);
     await addObjects(ws, target, input);
-    dropLinked(dirs, input);
   }
   const found = await knownObjects(ws, target, input);
-  await setRefs(target, input, await (early ?? listRefs(target, input)), found);
-  await setHead(target, input.signal);
-  setConfig(target, input, await config);
-  setGitFiles(target);
-  return tree.missing ? null : target;
+  const settle = async (): Promise<void> => {
+    if (tree.kind !== "linked") dropLinked(dirs, input);
+    const [refs, lists] = await Promise.all([
+      early ?? listRefs(target, input),
+      config ?? listConfig(ws, target, input),
+    ]);
+    await setRefs(target, input, refs, found);
+    await setHead(target, input.signal);
+    setConfig(target, input, lists);
+    setGitFiles(target);
+  };
+  return { target: tree.missing ? null : target, settle };
 }
 
 // ---- where it lies -------------------------------------------------------------------------------------------------

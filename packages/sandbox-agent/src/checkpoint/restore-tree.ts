@@ -1,11 +1,11 @@
 /** Makes a working tree's files and index those of a checkpoint, once its repository is and the carried files are in place. */
-import { chmodSync, copyFileSync, lstatSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, copyFileSync, writeFileSync } from "node:fs";
 import { setImmediate as breathe, setTimeout as sleep } from "node:timers/promises";
-import { HangarError } from "@hangar/shared";
 import { OFF, userEnv, findGitDirs, git, makeScratch, type Scratch } from "./git.ts";
-import { type IndexEntry, readIndex, writeIndex } from "./index-file.ts";
+import { type IndexEntry, writeIndex } from "./index-file.ts";
 import { bytesOf, fsPath, lstatRaw, parentRaw, type Raw, splitZ, stringPath, toText } from "./raw.ts";
 import { looksUnchanged, RealFolders } from "./read-files.ts";
+import { type IndexPlan, NewEntry, planIndex, putIndex, timesOf } from "./restore-index.ts";
 import type { Target } from "./restore-repository.ts";
 import { makeFolder, removeSafely } from "./safe-paths.ts";
 import type { Scan } from "./scan.ts";
@@ -26,26 +26,48 @@ export interface WorktreeInput {
 
 const GITLINK = 0o160000;
 
-export async function restoreWorktree(ws: Workspace, target: Target, input: WorktreeInput): Promise<void> {
-  const { dirs, tree } = target;
+export interface Planned {
+  readonly scratch: Scratch;
+  readonly index: IndexPlan;
+}
+
+/** What can be known before the carried files are in place. */
+export async function planWorktree(
+  ws: Workspace,
+  target: Target,
+  input: Pick<WorktreeInput, "scratch" | "signal">,
+): Promise<Planned> {
   const scratch = scratchOf(ws, target, input);
-  const old = oldIndex(target);
-  const entries = indexEntries(target, await headEntries(target, scratch, old, input.signal));
-  const work = sortOut(target, input, entries, old);
+  return { scratch, index: await planIndex(target, scratch, input.signal) };
+}
+
+/**
+ * `trusting`: files that the clone's index has as they are to be are taken to be so without a look at each, as they are in a
+ * fresh clone; the verification that follows sees where they are not.
+ */
+export async function restoreWorktree(
+  ws: Workspace,
+  target: Target,
+  { scratch, index }: Planned,
+  input: WorktreeInput,
+  how: "trusting" | "looking",
+): Promise<void> {
+  const { dirs, tree } = target;
+  const work = sortOut(target, input, index, how);
   for (const path of work.remove) {
     const there = lstatRaw(`${dirs.worktree}/${path}`);
     if (there && !there.isDirectory()) removeSafely(dirs.worktree, path);
   }
-  await checkOut(scratch, target, entries, work.write, input.signal);
-  await smudge(ws, target, scratch, entries, work.smudge, input);
+  await checkOut(scratch, target, index.entries, work.write, input.signal);
+  await smudge(ws, target, scratch, index.entries, work.smudge, input);
   for (const path of work.folders) makeFolder(dirs.worktree, path);
-  setModes(target, work);
   // Git, and the next look, take a file for unread that changed in the same moment as the index.
   if (tree.filtered.length > 0) await sleep(100);
-  writeNewIndex(target, entries, work, old);
+  noteTimes(target, index, work);
+  putIndex(target, index.entries);
 }
 
-const scratchOf = (ws: Workspace, { dirs, tree }: Target, input: WorktreeInput): Scratch =>
+const scratchOf = (ws: Workspace, { dirs, tree }: Target, input: Pick<WorktreeInput, "scratch">): Scratch =>
   makeScratch({
     dir: `${input.scratch}/tree-${tree.root}-${bytesOf(tree.path).toString("hex").slice(0, 100)}`,
     home: ws.home,
@@ -54,114 +76,11 @@ const scratchOf = (ws: Workspace, { dirs, tree }: Target, input: WorktreeInput):
     excludeFile: `${dirs.commonDir}/info/exclude`,
   });
 
-// ---- the index -----------------------------------------------------------------------------------------------------
-
-const NO_TIMES = { ctime: [0, 0], mtime: [0, 0], dev: 0, ino: 0, uid: 0, gid: 0, size: 0 } as const;
-
-const entryOf = (path: Raw, stage: number, mode: number, oid: string, intentToAdd: boolean): IndexEntry => ({
-  path,
-  stage,
-  mode: mode === 0o100664 ? 0o100644 : mode,
-  oid,
-  intentToAdd,
-  assumeUnchanged: false,
-  skipWorktree: false,
-  ...NO_TIMES,
-});
-
-/** HEAD's entries with the checkpoint's differences, without file times. */
-function indexEntries({ tree }: Target, inHead: Map<Raw, IndexEntry>): IndexEntry[] {
-  const more: IndexEntry[] = [];
-  for (const path of tree.index.removed) inHead.delete(path);
-  for (const e of tree.index.entries) {
-    inHead.delete(e.path);
-    more.push(entryOf(e.path, e.stage, e.mode, e.oid, e.intentToAdd));
-  }
-  const entries = [...inHead.values(), ...more];
-  // Mostly in order already, which this sort is quick with.
-  entries.sort((a, b) => (a.path < b.path ? -1 : a.path > b.path ? 1 : a.stage - b.stage));
-  if (entries.length !== tree.index.count)
-    throw new HangarError(
-      "checkpoint_invalid",
-      `The checkpoint's index has ${tree.index.count} entries, but ${entries.length} come of it`,
-    );
-  for (const [runs, flag] of [
-    [tree.index.assumeUnchanged, "assumeUnchanged"],
-    [tree.index.skipWorktree, "skipWorktree"],
-  ] as const)
-    for (const [first, count] of runs)
-      for (let i = first; i < Math.min(first + count, entries.length); i++) {
-        const entry = entries[i];
-        if (entry) entry[flag] = true;
-      }
-  return entries;
-}
-
-/**
- * What HEAD holds: by what it differs in from the tree that the clone's index says it is of, which is little as a rule; listed
- * whole where the index does not say.
- */
-async function headEntries(
-  { tree }: Target,
-  scratch: Scratch,
-  old: OldIndex,
-  signal?: AbortSignal,
-): Promise<Map<Raw, IndexEntry>> {
-  const entries = new Map<Raw, IndexEntry>();
-  if (tree.head === null) return entries;
-  const options = { env: scratch.env, cwd: scratch.dir, signal };
-  if (old.tree === null) {
-    for (const line of splitZ(await git(["ls-tree", "-r", "-z", "--full-tree", tree.head], options))) {
-      const tab = line.indexOf("\t");
-      const [mode = "", , oid = ""] = line.slice(0, tab).split(" ");
-      const path = line.slice(tab + 1);
-      entries.set(path, entryOf(path, 0, Number.parseInt(mode, 8), oid, false));
-    }
-    return entries;
-  }
-  const diff = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", old.tree, tree.head];
-  const pieces = splitZ(await git([...diff, "--"], options));
-  for (const { path, mode, oid } of old.entries.values()) entries.set(path, entryOf(path, 0, mode, oid, false));
-  for (let i = 0; i + 1 < pieces.length; i += 2) {
-    const [, mode = "", , oid = "", status = ""] = (pieces[i] ?? "").split(" ");
-    const path = pieces[i + 1] ?? "";
-    if (status === "D") entries.delete(path);
-    else entries.set(path, entryOf(path, 0, Number.parseInt(mode, 8), oid, false));
-  }
-  return entries;
-}
-
-interface OldIndex {
-  readonly entries: ReadonlyMap<Raw, IndexEntry>;
-  readonly mtimeMs: number;
-  /** The tree that it is of, entry by entry; none: it is of none, or does not say. */
-  readonly tree: string | null;
-}
-
-const NO_INDEX: OldIndex = { entries: new Map(), mtimeMs: 0, tree: null };
-
-/** The target's own, from its clone; empty where it cannot be read: then every file is written. */
-function oldIndex({ dirs, tree }: Target): OldIndex {
-  const path = `${dirs.gitDir}/index`;
-  const stat = lstatRaw(path);
-  if (!stat) return NO_INDEX;
-  try {
-    const read = readIndex(readFileSync(fsPath(path)), tree.objectFormat);
-    const entries = new Map(read.entries.map((entry) => [entry.path, entry]));
-    const isOfTree = !read.needsExpansion && read.entries.every((entry) => entry.stage === 0 && !entry.intentToAdd);
-    return { entries, mtimeMs: stat.mtimeMs, tree: isOfTree ? read.tree : null };
-  } catch {
-    return NO_INDEX;
-  }
-}
-
 // ---- what is to be done --------------------------------------------------------------------------------------------
 
 interface Work {
-  /** Tracked files whose bytes are the blob's, or a filter's; with what is on the disk already. */
-  readonly clean: IndexEntry[];
-  /** Of those, what is on the disk and stays as it is: as the clone's index noted it, and its permissions. */
-  readonly asCloned: Map<Raw, { readonly noted: IndexEntry; readonly mode: number }>;
+  /** Places in the index of tracked files whose bytes are the blob's, or a filter's, and which are written or changed. */
+  readonly touched: number[];
   readonly write: Raw[];
   readonly smudge: Raw[];
   readonly remove: Set<Raw>;
@@ -169,24 +88,27 @@ interface Work {
   readonly folders: Raw[];
 }
 
-function sortOut({ dirs, tree }: Target, input: WorktreeInput, entries: readonly IndexEntry[], old: OldIndex): Work {
-  const work: Work = {
-    clean: [],
-    asCloned: new Map(),
-    write: [],
-    smudge: [],
-    remove: new Set(tree.deleted),
-    folders: [],
-  };
+/** A file that the clone wrote as shortly as this before its index may have been changed in the same tick of the clock (ms). */
+const TICK = 20;
+
+function sortOut({ dirs, tree }: Target, input: WorktreeInput, index: IndexPlan, how: "trusting" | "looking"): Work {
+  const work: Work = { touched: [], write: [], smudge: [], remove: new Set(tree.deleted), folders: [] };
+  const { entries } = index;
   const deleted = new Set(tree.deleted);
   const filtered = new Set(tree.filtered.map(([path]) => path));
+  const modes = wantedModes(tree);
   const folders = new RealFolders(dirs.worktree);
-  const tracked = new Set<Raw>();
-  for (const entry of entries) {
+  const trusted = how === "trusting" && hasUsualModes(dirs.worktree, tree, index);
+  for (let i = 0; i < entries.length; i++) {
+    const entry = entries[i];
+    if (!entry) continue;
     const { path } = entry;
-    tracked.add(path);
-    if (input.carried.has(path) || input.untracked.has(path)) continue;
+    if (input.carried.has(path) || input.untracked.has(path)) {
+      index.own(i);
+      continue;
+    }
     if (entry.mode === GITLINK) {
+      index.own(i);
       if (deleted.has(path)) removeSafely(dirs.worktree, path);
       else if (!input.nested.has(path) && !entry.skipWorktree) {
         if (findGitDirs(`${dirs.worktree}/${path}`)) removeSafely(dirs.worktree, path);
@@ -195,30 +117,67 @@ function sortOut({ dirs, tree }: Target, input: WorktreeInput, entries: readonly
       continue;
     }
     if (entry.skipWorktree) work.remove.add(path);
-    if (entry.stage !== 0 || entry.intentToAdd || entry.skipWorktree || deleted.has(path)) continue;
-    work.clean.push(entry);
-    const before = old.entries.get(path);
+    if (entry.stage !== 0 || entry.intentToAdd || entry.skipWorktree || deleted.has(path)) {
+      index.own(i);
+      continue;
+    }
+    const before = index.before(entry);
+    const isSame = before !== undefined && (before === entry || isSameFile(before, entry));
+    if (isSame && trusted && isBefore(before.mtime, index.clonedMs - TICK) && !modes.odd.has(path)) {
+      if (before !== entry) index.own(i)?.note(before);
+      continue;
+    }
     const stat = folders.real(parentRaw(path)) ? lstatRaw(`${dirs.worktree}/${path}`) : undefined;
-    if (
-      before?.oid === entry.oid &&
-      before.mode === entry.mode &&
-      stat !== undefined &&
-      looksUnchanged(before, stat, old.mtimeMs)
-    )
-      work.asCloned.set(path, { noted: before, mode: stat.mode & 0o7777 });
-    else (filtered.has(path) ? work.smudge : work.write).push(path);
+    if (isSame && stat !== undefined && looksUnchanged(before, stat, index.clonedMs, TICK)) {
+      if (before !== entry) index.own(i)?.note(before);
+      // Its times change with its permissions.
+      if (stat.isFile() && (stat.mode & 0o7777) !== modes.of(entry)) work.touched.push(i);
+      continue;
+    }
+    work.touched.push(i);
+    (filtered.has(path) ? work.smudge : work.write).push(path);
   }
-  for (const path of old.entries.keys())
-    if (!tracked.has(path) && !input.carried.has(path) && !input.untracked.has(path) && !isNested(path, input.nested))
-      work.remove.add(path);
+  for (const path of index.gone) if (!isNested(path, input.nested)) work.remove.add(path);
   for (const path of work.remove) if (input.carried.has(path) || input.untracked.has(path)) work.remove.delete(path);
   return work;
+}
+
+const isSameFile = (a: IndexEntry, b: IndexEntry): boolean => a.mode === b.mode && a.oid === b.oid;
+const isBefore = ([s, ns]: readonly [number, number], ms: number): boolean => s * 1000 + ns / 1e6 < ms;
+
+function wantedModes(tree: TreeState): { odd: ReadonlyMap<Raw, number>; of: (entry: IndexEntry) => number } {
+  const odd = new Map(tree.modes);
+  return { odd, of: ({ path, mode }) => odd.get(path) ?? tree.usualModes[(mode & 0o100) === 0 ? 0 : 1] };
+}
+
+/** Whether the clone was made with the permissions that the checkpoint's files have as a rule: by one of each kind. */
+function hasUsualModes(worktree: Raw, tree: TreeState, { entries, before }: IndexPlan): boolean {
+  const { odd, of } = wantedModes(tree);
+  const left = new Set([0o100644, 0o100755]);
+  for (const entry of entries) {
+    if (left.size === 0) break;
+    if (!left.has(entry.mode) || odd.has(entry.path) || before(entry) !== entry) continue;
+    const stat = lstatRaw(`${worktree}/${entry.path}`);
+    if (!stat?.isFile()) continue;
+    if ((stat.mode & 0o7777) !== of(entry)) return false;
+    left.delete(entry.mode);
+  }
+  return true;
 }
 
 const isNested = (path: Raw, nested: ReadonlySet<Raw>): boolean => {
   for (let folder = path; folder !== ""; folder = parentRaw(folder)) if (nested.has(folder)) return true;
   return false;
 };
+
+/** A file of an index with these paths only, which says nothing of what is on the disk: git then writes each of them. */
+function indexOf(scratch: Scratch, target: Target, entries: readonly IndexEntry[], paths: readonly Raw[]): Raw {
+  const index = `${scratch.dir}/new-index`;
+  const wanted = new Set(paths);
+  const some = entries.filter(({ path }) => wanted.has(path)).map((entry) => new NewEntry(entry));
+  writeFileSync(fsPath(index), writeIndex(some, target.tree.objectFormat));
+  return index;
+}
 
 /** Writes blobs as they are: no filter, no line endings. */
 async function checkOut(
@@ -229,15 +188,7 @@ async function checkOut(
   signal?: AbortSignal,
 ): Promise<void> {
   if (paths.length === 0) return;
-  const index = `${scratch.dir}/new-index`;
-  const wanted = new Set(paths);
-  writeFileSync(
-    fsPath(index),
-    writeIndex(
-      entries.filter(({ path }) => wanted.has(path)),
-      target.tree.objectFormat,
-    ),
-  );
+  const index = indexOf(scratch, target, entries, paths);
   await git(["checkout-index", "-f", "-q", "-z", "--stdin"], {
     env: { ...scratch.env, GIT_WORK_TREE: stringPath(target.dirs.worktree), GIT_INDEX_FILE: stringPath(index) },
     cwd: target.dirs.worktree,
@@ -256,15 +207,7 @@ async function smudge(
   input: WorktreeInput,
 ): Promise<void> {
   if (paths.length === 0) return;
-  const index = `${scratch.dir}/new-index`;
-  const wanted = new Set(paths);
-  writeFileSync(
-    fsPath(index),
-    writeIndex(
-      entries.filter(({ path }) => wanted.has(path)),
-      target.tree.objectFormat,
-    ),
-  );
+  const index = indexOf(scratch, target, entries, paths);
   await git([...OFF, "checkout-index", "-f", "-q", "-z", "--stdin"], {
     env: {
       ...userEnv(ws.home, ws.networkEnv),
@@ -282,13 +225,12 @@ async function smudge(
   });
 }
 
-/** Removes what is untracked and not in the checkpoint: leftovers of set-up. True: there were some. */
-export async function sweepWorktree(ws: Workspace, target: Target, input: WorktreeInput): Promise<boolean> {
+/** Removes what is untracked and not in the checkpoint: leftovers of set-up. */
+export async function sweepWorktree(ws: Workspace, target: Target, input: WorktreeInput): Promise<void> {
   const { dirs } = target;
   const scratch = scratchOf(ws, target, input);
   const index = `${scratch.dir}/sweep-index`;
   copyFileSync(fsPath(`${dirs.gitDir}/index`), fsPath(index));
-  let found = false;
   const output = await git(["ls-files", "-z", "--others", "--exclude-standard"], {
     env: { ...scratch.env, GIT_WORK_TREE: stringPath(dirs.worktree), GIT_INDEX_FILE: stringPath(index) },
     cwd: dirs.worktree,
@@ -299,52 +241,25 @@ export async function sweepWorktree(ws: Workspace, target: Target, input: Worktr
     if (input.nested.has(path) || isNested(path, input.nested)) continue;
     if (input.carried.has(path) || input.untracked.has(path)) continue;
     removeSafely(dirs.worktree, path);
-    found = true;
-  }
-  return found;
-}
-
-function setModes({ dirs, tree }: Target, { clean, asCloned }: Work): void {
-  const odd = new Map(tree.modes);
-  for (const { path, mode } of clean) {
-    if ((mode & 0o170000) !== 0o100000) continue;
-    const want = odd.get(path) ?? tree.usualModes[(mode & 0o100) === 0 ? 0 : 1];
-    if (asCloned.get(path)?.mode === want) continue;
-    // Its times change with its permissions.
-    asCloned.delete(path);
-    const at = fsPath(`${dirs.worktree}/${path}`);
-    const stat = lstatSync(at, { throwIfNoEntry: false });
-    if (stat?.isFile() && (stat.mode & 0o7777) !== want) chmodSync(at, want);
   }
 }
 
-/** With the times of the files that are the blobs, so that git need not read them again. */
-function writeNewIndex(target: Target, entries: IndexEntry[], { clean, asCloned }: Work, old: OldIndex): void {
-  const { dirs, tree } = target;
+/** Permissions, and the times of the files that are the blobs, so that git need not read them again. */
+function noteTimes({ dirs, tree }: Target, index: IndexPlan, { touched }: Work): void {
+  const modes = wantedModes(tree);
   const filtered = new Set(tree.filtered.map(([path]) => path));
-  for (const entry of clean) {
-    const cloned = asCloned.get(entry.path);
-    if (cloned) {
-      const { ctime, mtime, dev, ino, uid, gid, size } = cloned.noted;
-      Object.assign(entry, { ctime, mtime, dev, ino, uid, gid, size });
-      continue;
+  for (const i of touched) {
+    const entry = index.own(i);
+    if (!entry) continue;
+    const at = `${dirs.worktree}/${entry.path}`;
+    if ((entry.mode & 0o170000) === 0o100000) {
+      const stat = lstatRaw(at);
+      if (stat?.isFile() && (stat.mode & 0o7777) !== modes.of(entry)) chmodSync(fsPath(at), modes.of(entry));
     }
-    const stat = lstatSync(fsPath(`${dirs.worktree}/${entry.path}`), { bigint: true, throwIfNoEntry: false });
-    if (!stat) continue;
-    const before = old.entries.get(entry.path);
-    if (filtered.has(entry.path) && !before) continue;
-    entry.ctime = [Number(stat.ctimeNs / 1_000_000_000n), Number(stat.ctimeNs % 1_000_000_000n)];
-    entry.mtime = [Number(stat.mtimeNs / 1_000_000_000n), Number(stat.mtimeNs % 1_000_000_000n)];
-    entry.dev = Number(BigInt.asUintN(32, stat.dev));
-    entry.ino = Number(BigInt.asUintN(32, stat.ino));
-    entry.uid = Number(stat.uid);
-    entry.gid = Number(stat.gid);
-    entry.size = Number(BigInt.asUintN(32, stat.size));
+    if (filtered.has(entry.path) && !index.before(entry)) continue;
+    const times = timesOf(at);
+    if (times) entry.note(times);
   }
-  const temporary = `${dirs.gitDir}/hangar-index-${process.pid}`;
-  writeFileSync(fsPath(temporary), writeIndex(entries, tree.objectFormat));
-  renameSync(fsPath(temporary), fsPath(`${dirs.gitDir}/index`));
-  rmSync(fsPath(`${dirs.gitDir}/index.lock`), { force: true });
 }
 
 /**
@@ -377,6 +292,16 @@ export async function fixRawBytes(
     const paths = wrong.map((entry) => entry.path).filter((path) => !carried.has(path));
     if (paths.length === 0) continue;
     await checkOut(own.scratch, target, own.entries, paths, signal);
+    // Git takes a file of another length than its index noted for changed, without a look.
+    const written = new Set(paths);
+    const noted = own.entries.map((entry) => {
+      if (!written.has(entry.path)) return entry;
+      const anew = new NewEntry(entry);
+      anew.assumeUnchanged = entry.assumeUnchanged;
+      anew.note(timesOf(`${target.dirs.worktree}/${entry.path}`) ?? entry);
+      return anew;
+    });
+    putIndex(target, noted);
     await breathe();
     fixed = true;
   }

@@ -11,8 +11,15 @@ import { createMemory } from "./memory.ts";
 import { type Meta, parseMeta } from "./meta.ts";
 import type { ParentState } from "./parent.ts";
 import { fsPath, type Raw, rawFrom, stringPath, toText, lstatRaw } from "./raw.ts";
-import { restoreRepository, type Target } from "./restore-repository.ts";
-import { fixRawBytes, restoreWorktree, sweepWorktree, type WorktreeInput } from "./restore-tree.ts";
+import { type RestoredRepository, restoreRepository, type Target } from "./restore-repository.ts";
+import {
+  fixRawBytes,
+  type Planned,
+  planWorktree,
+  restoreWorktree,
+  sweepWorktree,
+  type WorktreeInput,
+} from "./restore-tree.ts";
 import { type Scan, scanWorkspace, writeLost } from "./scan.ts";
 import { Spool, openMeta } from "./spool.ts";
 import {
@@ -48,6 +55,12 @@ export async function restoreCheckpoint(ws: Workspace, options: RestoreOptions):
   } finally {
     rmSync(scratch, { recursive: true, force: true });
   }
+}
+
+interface PutBack {
+  readonly targets: ReadonlyMap<number, Target | null>;
+  /** Which paths came from archives. */
+  readonly carried: Record<Channel, Set<Raw>>;
 }
 
 class Restore {
@@ -88,14 +101,27 @@ class Restore {
     if (!force) await refuseWork(this.#ws, dirs, signal);
     const trees = this.#placeable(document, roots);
 
-    const putBack = async (): Promise<{
-      targets: Map<number, Target | null>;
-      carried: Record<Channel, Set<Raw>>;
-    }> => {
-      const targets = await this.#time("git", () => this.#repositories(spool, document, dirs, roots, trees));
-      const carried = await this.#time("files", () => this.#files(spool, document, roots, trees));
-      await this.#time("checkout", () => this.#checkOut(document, targets, carried));
-      return { targets, carried };
+    const putBack = async (): Promise<PutBack> => {
+      const repositories = await this.#time("git", () => this.#repositories(spool, document, dirs, roots, trees));
+      const targets = new Map([...repositories].map(([n, { target }]) => [n, target]));
+      const settle = async (): Promise<void> => {
+        for (const repository of repositories.values()) await repository.settle();
+      };
+      const settled = this.#time("refs", settle);
+      const planned = this.#plan(targets);
+      // Files need the repository's configuration only where a filter of it writes them.
+      const isFirst = document.trees.some((tree) => tree.filtered.length > 0);
+      const write = async (): Promise<Record<Channel, Set<Raw>>> => {
+        if (isFirst) await settled;
+        const carried = await this.#time("files", () => this.#files(spool, document, roots, trees));
+        await this.#time("checkout", () => this.#checkOut(document, targets, carried, "trusting", planned));
+        return carried;
+      };
+      const written = write();
+      // Also after a failure: nothing goes on behind it.
+      await Promise.allSettled([settled, planned, written]);
+      await settled;
+      return { targets, carried: await written };
     };
     // Side by side, since the repository's part is mostly git's work; the conversation takes its place after it.
     const repository = putBack();
@@ -129,13 +155,25 @@ class Restore {
     };
   }
 
+  async #plan(targets: ReadonlyMap<number, Target | null>): Promise<ReadonlyMap<Target, Planned>> {
+    const planned = new Map<Target, Planned>();
+    const place = { scratch: rawFrom(this.#scratch), signal: this.#options.signal };
+    for (const target of targets.values()) if (target) planned.set(target, await planWorktree(this.#ws, target, place));
+    return planned;
+  }
+
   async #checkOut(
     document: StateDocument,
     targets: ReadonlyMap<number, Target | null>,
     carried: Record<Channel, Set<Raw>>,
+    how: "trusting" | "looking",
+    planning = this.#plan(targets),
   ): Promise<void> {
-    for (const [target, input] of this.#inputs(document, targets, carried))
-      await restoreWorktree(this.#ws, target, input);
+    const plans = await planning;
+    for (const [target, input] of this.#inputs(document, targets, carried)) {
+      const planned = plans.get(target);
+      if (planned) await restoreWorktree(this.#ws, target, planned, input, how);
+    }
   }
 
   *#inputs(
@@ -164,7 +202,7 @@ class Restore {
   async #conversations(spool: Spool, meta: Meta, placeAfter: Promise<unknown>): Promise<void> {
     mkdirSync(this.#ws.home, { recursive: true, mode: 0o755 });
     await restoreConversations(this.#ws.home, meta.conversations, {
-      unpack: async (name, stage, rule) => void (await spool.extract(name, stage, "now", rule)),
+      unpack: async (name, stage, rule, bytes) => void (await spool.extract(name, stage, "now", rule, bytes)),
       placeAfter,
       roots: this.#ws.conversationRoots,
       ...(this.#options.signal && { signal: this.#options.signal }),
@@ -228,27 +266,27 @@ class Restore {
     main: GitDirs,
     roots: Record<Root, Raw>,
     trees: ReadonlySet<number>,
-  ): Promise<Map<number, Target | null>> {
-    const targets = new Map<number, Target | null>();
+  ): Promise<Map<number, RestoredRepository>> {
+    const repositories = new Map<number, RestoredRepository>();
     for (const [n, tree] of document.trees.entries()) {
       if (!trees.has(n)) continue;
       const bundles: Raw[] = [];
       for (const name of document.bundles[n] ?? []) bundles.push(await spool.plainFile(name));
-      const target = await restoreRepository(this.#ws, {
+      const repository = await restoreRepository(this.#ws, {
         tree,
         worktree: tree.path === "" ? roots.repo : `${roots[tree.root]}/${tree.path}`,
         root: roots[tree.root],
         repo: roots.repo,
         main: n === 0 ? main : null,
-        owner: tree.kind === "linked" ? (targets.get(tree.owner) ?? null) : null,
+        owner: tree.kind === "linked" ? (repositories.get(tree.owner)?.target ?? null) : null,
         linked: document.trees.filter((other) => other.kind === "linked" && other.owner === n),
         bundles,
         warnings: this.#warnings,
         signal: this.#options.signal,
       });
-      targets.set(n, target);
+      repositories.set(n, repository);
     }
-    return targets;
+    return repositories;
   }
 
   /** Unpacks the archives; answers which paths they put where. */
@@ -269,7 +307,7 @@ class Restore {
       let { bytes } = document.channels[channel];
       for (const name of document.channels[channel].parts) {
         const rule = { of: "files", root, bytes, removed, trees: places } as const;
-        const written = await spool.extract(name, stringPath(roots[root]), "kept", rule);
+        const written = await spool.extract(name, stringPath(roots[root]), "kept", rule, bytes);
         bytes -= written.bytes;
         for (const path of written.paths) paths.add(path);
       }
@@ -305,10 +343,10 @@ class Restore {
     let { scan, state, found } = await look();
     // A fresh clone has no leftovers as a rule: they are looked for when something is not as it should be.
     if (found !== meta.fingerprint) {
-      let swept = false;
       for (const [target, input] of this.#inputs(document, targets, carried))
-        swept = (await sweepWorktree(this.#ws, target, input)) || swept;
-      if (swept) ({ scan, state, found } = await look());
+        await sweepWorktree(this.#ws, target, input);
+      await this.#checkOut(document, targets, carried, "looking");
+      ({ scan, state, found } = await look());
     }
     if (found !== meta.fingerprint && (await fixRawBytes(targets, carriedOf, scan, this.#options.signal)))
       ({ scan, state, found } = await look());

@@ -2,11 +2,11 @@
 import { hooksIn, readGitFiles } from "./git-files.ts";
 import type { GitDirs, Scratch } from "./git.ts";
 import type { IndexEntry } from "./index-file.ts";
-import { type HeadChange, type TreeMemory, treeMemory } from "./memory.ts";
+import { type HeadChange, treeMemory } from "./memory.ts";
 import { type Raw, toText } from "./raw.ts";
 import { listOthers, readFiles } from "./read-files.ts";
-import { headChanges, indexDelta, readTreeIndex, type TreeIndex } from "./read-index.ts";
-import { readConfig, readHead, readRefs, type Refs, scratchOf } from "./read-repository.ts";
+import { headChanges, indexDelta, readTreeIndex } from "./read-index.ts";
+import { readConfig, readHead, readRefs, scratchOf } from "./read-repository.ts";
 import type { ScanContext } from "./scan-context.ts";
 import type { Files, TreeState } from "./state.ts";
 
@@ -32,22 +32,31 @@ export interface TreeScan {
 
 export async function scanTree(context: ScanContext, dirs: GitDirs, keepIgnored: readonly string[]): Promise<TreeScan> {
   const memory = treeMemory(context.memory, dirs.gitDir);
+  const readingRefs = readRefs(context, dirs, memory);
+  // Each is awaited, also after a failure: no git is left running behind it.
+  readingRefs.catch(() => {});
   const config = await readConfig(context, dirs, memory);
   const { objectFormat } = config;
   const scratch = scratchOf(context, dirs, memory, config);
-  const reading = readTreeIndex(context, dirs, memory, scratch, objectFormat);
-  const others = reading.then((index) => listOthers(context, dirs, scratch, index, keepIgnored));
-  // Awaited last, also after a failure: no git is left running behind it.
+  const index = await readTreeIndex(context, dirs, memory, scratch, objectFormat);
+  const others = listOthers(context, dirs, scratch, index, keepIgnored);
   others.catch(() => {});
-  const { refs, branch, head, index, changes } = await readHistory(
-    context,
+  const refs = await readingRefs;
+  const { branch, head } = readHead(dirs, refs.all);
+  const changing = headChanges(context, memory, scratch, index, head, objectFormat);
+  changing.catch(() => {});
+  const found = await readFiles(context, {
     dirs,
-    memory,
     scratch,
-    reading,
+    index,
+    changes: changing,
+    others,
     objectFormat,
-  );
-  const found = await readFiles(context, { dirs, scratch, index, changes, others, objectFormat, memory, config, refs });
+    memory,
+    config,
+    refs,
+  });
+  const changes = await changing;
   const gitFiles = readGitFiles(dirs.gitDir, dirs.commonDir);
   for (const warning of gitFiles.warnings) context.warnings.add(warning);
   const hooks = dirs.gitDir === dirs.commonDir ? hooksIn(dirs.commonDir) : [];
@@ -82,19 +91,4 @@ export async function scanTree(context: ScanContext, dirs: GitDirs, keepIgnored:
       missing: false,
     },
   };
-}
-
-/** Refs, HEAD, and how the index differs from it. */
-async function readHistory(
-  context: ScanContext,
-  dirs: GitDirs,
-  memory: TreeMemory,
-  scratch: Scratch,
-  reading: Promise<TreeIndex>,
-  objectFormat: "sha1" | "sha256",
-): Promise<{ refs: Refs; branch: Raw | null; head: string | null; index: TreeIndex; changes: HeadChange[] }> {
-  const [refs, index] = await Promise.all([readRefs(context, dirs, memory), reading]);
-  const { branch, head } = readHead(dirs, refs.all);
-  const changes = await headChanges(context, memory, scratch, index, head, objectFormat);
-  return { refs, branch, head, index, changes };
 }

@@ -53,12 +53,22 @@ export class Spool {
     return this.#meta.parts.some((one) => one.name === name);
   }
 
-  /** Unpacks an archive's members below `root`. */
-  async extract(name: string, root: string, times: "kept" | "now", rule: ExtractRule): Promise<Extracted> {
+  /** Unpacks an archive's members, of about so many plain bytes, below `root`. */
+  async extract(
+    name: string,
+    root: string,
+    times: "kept" | "now",
+    rule: ExtractRule,
+    bytes: number,
+  ): Promise<Extracted> {
     const part = this.part(name);
     const stored = this.#paths.get(name) ?? (await this.#fetch(part));
     const identities = part.file.endsWith(".age") ? (this.#identities ?? noIdentity()) : null;
-    return await bulk("extract", { stored, identities, root, times, rule }, { bytes: part.size, signal: this.#signal });
+    return await bulk(
+      "extract",
+      { stored, identities, root, times, rule },
+      { bytes: Math.max(bytes, part.size), signal: this.#signal },
+    );
   }
 
   /** The plain bytes. */

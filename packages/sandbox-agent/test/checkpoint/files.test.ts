@@ -53,6 +53,12 @@ const states: State[] = [
     make: "printf '[core]\\n\\tautocrlf = true\\n' >$HOME/.gitconfig; printf 'a\\nb\\nc\\n' >u.txt; printf 'c\\n' >v.txt; git status >/dev/null",
   },
   {
+    name: "autocrlf in the image, long after the clone",
+    base: "printf 'c\\n' >v.txt; for i in $(seq 50); do printf '%s\\n' $i >n$i; done",
+    make: "printf '[core]\\n\\tautocrlf = true\\n' >$HOME/.gitconfig; for i in $(seq 50); do printf '%s\\n' $i >n$i; done; git status >/dev/null",
+    setup: "touch -d '1 hour ago' *; git add -u; git update-index --refresh",
+  },
+  {
     name: "encodings and identifiers",
     base: "printf '*.rc working-tree-encoding=UTF-16LE\\nid.c ident\\n' >.gitattributes; printf 'one\\n' | iconv -t UTF-16LE >p.rc; echo '$Id$' >id.c",
     make: "printf 'one\\ntwo\\n' | iconv -t UTF-16LE >p.rc",
@@ -79,6 +85,34 @@ const states: State[] = [
     make: "echo mine >a.txt; echo u >u",
     setup:
       "echo setup >a.txt; echo setup >b.txt; echo s >left; mkdir -p u.d; echo s >u.d/s; rm d/c.txt; git add -A; git init -q leftover; chmod 600 b.txt",
+  },
+  {
+    name: "tracked files that set-up changed to others of the same length and time, or took away",
+    base: "echo a line >a.txt; for i in $(seq 300); do echo $i >n$i; done",
+    make: "echo u >u",
+    setup:
+      "touch -r a.txt t; printf %s 'set-up!' | head -c $(stat -c %s a.txt) >a.txt; touch -r t a.txt; rm t; rm n7; ln -s n1 n8.new; mv n8.new n8; rm n9; mkdir n9; echo x >n9/x",
+  },
+  {
+    name: "permissions that set-up changed, of one file and of all",
+    make: "echo u >u",
+    setup: "chmod 600 b.txt; chmod -R g+w d",
+  },
+  {
+    name: "a clone under another umask",
+    make: "echo u >u; chmod 640 a.txt",
+    setup: "cd ..; rm -rf repo; umask 077; git clone -q file://$D/origin.git repo",
+  },
+  {
+    name: "an index that set-up wrote anew",
+    base: "for i in $(seq 50); do echo $i >n$i; done",
+    make: "echo 1 >>n1; git commit -qam one; echo 2 >>n2; git add n2",
+    setup: "echo s >>n3; git add n3; git rm -q --cached n4; git update-index --assume-unchanged n5; echo s >>n5",
+  },
+  {
+    name: "an index that set-up removed",
+    make: "echo u >u; echo 1 >>a.txt",
+    setup: "rm .git/index; echo s >b.txt",
   },
   {
     name: "a global ignore file of the image",

@@ -1,11 +1,13 @@
 /**
  * A process that takes and restores checkpoints as the daemon does, warm between calls, told what to do over IPC; apart from
- * the benchmark's own, so that its memory is its own. Messages: {take: {...}} and {restore: {...}}, one at a time.
+ * the benchmark's own, so that its memory is its own. `open` clones and restores side by side, as a start does. Messages are
+ * answered one at a time.
  */
 import { cp, mkdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { newCheckpointId } from "@hangar/shared";
 import { createCheckpoint, createMemory, restoreCheckpoint } from "@hangar/sandbox-agent/checkpoint/engine";
+import { cloneWorkspace } from "@hangar/sandbox-agent/clone";
 import type { CreateOptions, Workspace } from "@hangar/sandbox-agent/checkpoint/engine";
 
 export interface Asked {
@@ -16,7 +18,9 @@ export interface Asked {
   readonly store: string;
   readonly recipients: readonly string[];
   readonly identity: string;
-  readonly what: "take" | "check" | "restore";
+  readonly what: "take" | "check" | "restore" | "open";
+  /** What `open` clones. */
+  readonly origin: string;
 }
 
 export interface Answered {
@@ -51,12 +55,14 @@ async function answer(asked: Asked): Promise<Answered> {
   const start = performance.now();
   let [bytes, unchanged, verified] = [0, false, true];
   let seconds: Answered["seconds"] = {};
-  if (asked.what === "restore") {
+  if (asked.what === "restore" || asked.what === "open") {
+    const cloned = asked.what === "open" ? clone(asked) : null;
     const restored = await restoreCheckpoint(ws, {
       meta: await readFile(join(asked.store, metaFile)),
       source: (part) => ({ path: join(asked.store, part.file) }),
       identities: [asked.identity],
       force: true,
+      ...(cloned && { cloned }),
     });
     ({ verified, seconds } = restored.report);
     if (!verified) throw new Error(`not verified: ${restored.report.differs.slice(0, 3).join("; ")}`);
@@ -94,6 +100,18 @@ async function answer(asked: Asked): Promise<Answered> {
   const ms = performance.now() - start;
   return { ms, bytes, unchanged, verified, peakMb: await peak(), seconds };
 }
+
+const clone = ({ origin, repo }: Asked): Promise<unknown> =>
+  cloneWorkspace({
+    repo: `file://${origin}`,
+    baseBranch: null,
+    branch: null,
+    cwd: repo,
+    env: { PATH: process.env["PATH"] ?? "" },
+    redact: (text) => text,
+    signal: new AbortController().signal,
+    baseMayBeGone: true,
+  });
 
 async function peak(): Promise<number> {
   const status = await readFile("/proc/self/status", "utf8");

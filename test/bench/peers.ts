@@ -110,10 +110,7 @@ async function measure(
   const clone = (): Promise<unknown> => exec("git", ["clone", "-q", `file://${workload.origin}`, restored.repo]);
   const restoring = await inPairs(size === "L" ? 1 : bars.runs, {
     before: fresh,
-    ours: async () => {
-      await clone();
-      await ours.ask("restore", restored);
-    },
+    ours: () => ours.ask("open", restored),
     theirs: () => restic("restore", "-q", "latest", "--target", theirs),
   });
   await mustBeEqual(workload, restored);
@@ -201,9 +198,9 @@ class Hangar {
     await exec("age-keygen", ["-o", join(scratch, "key")]);
     const identity = /AGE-SECRET-KEY-\S+/.exec(await readFile(join(scratch, "key"), "utf8"))?.[0] ?? "";
     const recipient = (await exec("age-keygen", ["-y", join(scratch, "key")])).stdout.trim();
-    const { repo, home } = workload;
+    const { repo, home, origin } = workload;
     const place = { scratch: join(scratch, "daemon"), store: join(scratch, "store") };
-    return new Hangar({ repo, home, ...place, recipients: [recipient, recipient], identity });
+    return new Hangar({ repo, home, origin, ...place, recipients: [recipient, recipient], identity });
   }
 
   private constructor(asked: Omit<Asked, "what">) {

@@ -78,9 +78,12 @@ async function cloneAndRestore(
   const { candidates } = deps.boot;
   const seconds: Record<string, number> = {};
   const bad: Bad[] = [];
+  // What needs no repository of the restore is done while that is cloned and set up.
   let next = candidates.length === 0 ? null : fetch(deps, candidates[0]!);
-  const warnings = isWarm && (await warmClone(deps, seconds)) ? [] : await freshClone(deps, seconds);
+  let cloned = clone(deps, seconds, isWarm);
+  cloned.catch(() => undefined);
   if (!next) {
+    const warnings = await cloned;
     return {
       restored: restoredEvent({ source: "fresh", verified: true, begun, missing: [...missing], warnings, seconds }),
       parent: null,
@@ -88,12 +91,12 @@ async function cloneAndRestore(
   }
   for (let at = 0; at < candidates.length; at++) {
     const candidate = candidates[at]!;
-    deps.onPhase("restoring", at === 0 ? null : `an older checkpoint: ${candidate.checkpoint}`);
-    const since = performance.now();
+    const after = afterClone(deps, cloned, at === 0 ? null : `an older checkpoint: ${candidate.checkpoint}`);
+    after.catch(() => undefined);
     try {
       next ??= fetch(deps, candidate);
-      const restored = await restoreFetched(deps, (await next)());
-      seconds["restoring"] = (performance.now() - since) / 1000;
+      const restored = await restoreFetched(deps, (await next)(), after);
+      seconds["restoring"] = (performance.now() - (await after)) / 1000;
       for (const [name, value] of Object.entries(restored.report.seconds)) seconds[`restore.${name}`] = value;
       return {
         restored: restoredEvent({
@@ -103,13 +106,15 @@ async function cloneAndRestore(
           begun,
           missing: [...missing, ...missingFrom(restored, bad)],
           bad,
-          warnings: [...warnings, ...restored.report.warnings].slice(0, 200),
+          warnings: [...(await cloned), ...restored.report.warnings].slice(0, 200),
           seconds,
         }),
         // Where it was not the newest, its successor must be whole all the same: it is the parent's parts that count.
         parent: restored.next,
       };
     } catch (error) {
+      // What is wrong with the clone ends the start; it is no candidate's fault.
+      await cloned;
       deps.signal.throwIfAborted();
       if (isDiskFull(error)) throw diskFull(error);
       const why = deps.redact(error instanceof Error ? error.message : String(error)).slice(0, 2000);
@@ -117,11 +122,26 @@ async function cloneAndRestore(
       bad.push({ checkpoint: candidate.checkpoint, why });
       next = at + 1 < candidates.length ? fetch(deps, candidates[at + 1]!) : null;
       // What the bad one left must not mix with the older one.
-      if (next) await freshClone(deps, seconds);
+      if (next) {
+        cloned = freshClone(deps, seconds);
+        cloned.catch(() => undefined);
+      }
     }
   }
   const tried = bad.map(({ checkpoint, why }) => `${checkpoint}: ${why}`).join("; ");
   throw new HangarError("checkpoint_invalid", `None of the checkpoints can be restored: ${tried}`.slice(0, 4000));
+}
+
+/** The one that was made ahead, or a fresh one; warnings for people. */
+async function clone(deps: BootDeps, seconds: Record<string, number>, isWarm: boolean): Promise<string[]> {
+  return isWarm && (await warmClone(deps, seconds)) ? [] : await freshClone(deps, seconds);
+}
+
+/** When the clone was there, ms of this process; says then what comes next. */
+async function afterClone(deps: BootDeps, cloned: Promise<unknown>, detail: string | null): Promise<number> {
+  await cloned;
+  deps.onPhase("restoring", detail);
+  return performance.now();
 }
 
 /** Begins at once; what goes wrong is for whoever asks. */
@@ -163,7 +183,8 @@ async function freshClone(deps: BootDeps, seconds: Record<string, number>): Prom
   const warnings = await cloneWorkspace({
     repo: boot.repo,
     baseBranch: boot.base_branch,
-    branch: boot.branch,
+    // A checkpoint says what is checked out; until then, only set-up would ask.
+    branch: boot.candidates.length > 0 && !hasSetup(boot) ? null : boot.branch,
     cwd: boot.cwd,
     env,
     redact,
@@ -172,14 +193,16 @@ async function freshClone(deps: BootDeps, seconds: Record<string, number>): Prom
   });
   seconds["cloning"] = (performance.now() - since) / 1000;
   deps.linkSecrets();
-  if (boot.setup !== null && boot.setup.trim() !== "") {
+  if (hasSetup(boot)) {
     const since = performance.now();
     deps.onPhase("setup", null);
-    await runSetup({ script: boot.setup, cwd: boot.cwd, env, state: deps.state, redact, signal });
+    await runSetup({ script: boot.setup ?? "", cwd: boot.cwd, env, state: deps.state, redact, signal });
     seconds["setup"] = (performance.now() - since) / 1000;
   }
   return warnings;
 }
+
+const hasSetup = ({ setup }: BootSpec): boolean => setup !== null && setup.trim() !== "";
 
 /**
  * Lies beside the repo from before the clone until it is ready. A sandbox that takes the folder over has another state folder,

@@ -65,14 +65,22 @@ export async function fetchCandidate(deps: RestoreDeps, candidate: RestoreCandid
   }
 }
 
-/** Throws what is wrong with it; `checkpoint_invalid` where it does not verify. The fetched objects are gone afterwards. */
-export async function restoreFetched(deps: RestoreDeps, { candidate, folder }: Fetched): Promise<Restored> {
+/**
+ * Into the clone, which may still be in the making. Throws what is wrong with it; `checkpoint_invalid` where it does not verify.
+ * The fetched objects are gone afterwards.
+ */
+export async function restoreFetched(
+  deps: RestoreDeps,
+  { candidate, folder }: Fetched,
+  cloned: Promise<unknown>,
+): Promise<Restored> {
   try {
     const restored = await restoreCheckpoint(deps.workspace, {
       meta: await readFile(pathOf(folder, candidate.checkpoint, candidate.meta.file)),
       source: (part: Part) => ({ path: pathOf(folder, part.from ?? candidate.checkpoint, part.file) }),
       identities: deps.identity === null ? null : [deps.identity],
       force: true,
+      cloned,
       signal: deps.signal,
     });
     if (restored.report.verified) return restored;

@@ -65,12 +65,15 @@ const cloneArguments = (repo: string, cwd: string, more: readonly string[]): str
   cwd,
 ];
 
-/** The session's branch, at what is checked out; its base stays where the clone has put it. */
+/**
+ * The session's branch, at what is checked out; its base stays where the clone has put it. Without `git checkout`, which
+ * would look at every file to find that none is to be changed.
+ */
 export async function checkOutBranch(input: GitPlace & { readonly branch: string }): Promise<void> {
-  const unborn = (await git(input, ["rev-parse", "--verify", "--quiet", "HEAD"], input.cwd)).code !== 0;
-  if (unborn) await must(input, ["symbolic-ref", "HEAD", `refs/heads/${input.branch}`], input.cwd);
-  // `-B`: the clone has just made a branch of its own that may have the same name.
-  else await must(input, ["checkout", "--quiet", "--no-track", "-B", input.branch], input.cwd);
+  const name = `refs/heads/${input.branch}`;
+  const head = await git(input, ["rev-parse", "--verify", "--quiet", "HEAD"], input.cwd);
+  if (head.code === 0) await must(input, ["update-ref", name, head.stdout.toString("latin1").trim()], input.cwd);
+  await must(input, ["symbolic-ref", "HEAD", name], input.cwd);
 }
 
 async function branchNotFound(input: CloneInput, repo: string, branch: string): Promise<HangarError> {

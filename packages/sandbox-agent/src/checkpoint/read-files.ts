@@ -1,6 +1,7 @@
 /** A working tree's files: which are not as in HEAD, which are untracked, which are gone. */
 import { readdirSync, type Stats } from "node:fs";
 import { setImmediate as breathe } from "node:timers/promises";
+import { inParallel } from "../parallel.ts";
 import { linkTarget } from "./content.ts";
 import { Vanished } from "./digest.ts";
 import { type Clean, convertedPaths, isFile } from "./converted.ts";
@@ -77,7 +78,9 @@ export async function readFiles(context: ScanContext, input: FilesInput): Promis
   const readAgain = async (path: Raw): Promise<void> =>
     await read(path, lstatRaw(`${dirs.worktree}/${path}`), found.tracked);
 
-  // What git lists is asked for already: it works while each file is looked at.
+  // What git lists is asked for already: it works while each file is looked at, and so do the threads that read large ones.
+  const untracked = input.others.then((others) => readUntracked(context, dirs, others, found));
+  untracked.catch(() => {});
   const unchanged: Clean[] = [];
   const unlike: { entry: IndexEntry; stat: Stats }[] = [];
   let previous = "";
@@ -132,18 +135,8 @@ export async function readFiles(context: ScanContext, input: FilesInput): Promis
   const kept = converted.carry.size === 0 ? clean : clean.filter(({ entry }) => !converted.carry.has(entry.path));
   for (const path of converted.carry) await readAgain(path);
 
+  await untracked;
   const listed = new Set(others);
-  for (const name of listed) {
-    if (name.endsWith("/")) {
-      const path = name.slice(0, -1);
-      if (findGitDirs(`${dirs.worktree}/${path}`)) {
-        if (!found.nested.includes(path)) found.nested.push(path);
-      } else await readBroken(context, dirs, path, read, found.untracked);
-      continue;
-    }
-    const stat = lstatRaw(`${dirs.worktree}/${name}`);
-    if (stat && (stat.isFile() || stat.isSymbolicLink())) await read(name, stat, found.untracked);
-  }
   // Out of the index and ignored now, but a file of HEAD: it is part of the work all the same.
   const inIndex = new Set(index.file.entries.map((entry) => entry.path));
   for (const { path, headMode } of changes) {
@@ -155,13 +148,42 @@ export async function readFiles(context: ScanContext, input: FilesInput): Promis
   return { ...found, ...permissions(kept), filtered: converted.filtered };
 }
 
+/** What git lists as untracked; large files two at a time. */
+async function readUntracked(
+  context: ScanContext,
+  dirs: GitDirs,
+  others: readonly Raw[],
+  into: { readonly untracked: Files; readonly nested: Raw[] },
+): Promise<void> {
+  const names = [...new Set(others)];
+  // In git's order, whichever is read first.
+  const states = names.map((): Map<Raw, FileState> => new Map());
+  const nested: Raw[] = [];
+  const signal = context.signal ?? new AbortController().signal;
+  await inParallel(2, [...names.entries()], signal, async ([i, name]) => {
+    const read = async (path: Raw, stat: Stats): Promise<void> => {
+      const state = await fileState(context, dirs, path, stat);
+      if (state) states[i]?.set(path, state);
+    };
+    if (name.endsWith("/")) {
+      const path = name.slice(0, -1);
+      if (findGitDirs(`${dirs.worktree}/${path}`)) nested.push(path);
+      else await readBroken(context, dirs, path, read);
+      return;
+    }
+    const stat = lstatRaw(`${dirs.worktree}/${name}`);
+    if (stat && (stat.isFile() || stat.isSymbolicLink())) await read(name, stat);
+  });
+  for (const some of states) for (const [path, state] of some) into.untracked.set(path, state);
+  for (const path of nested) if (!into.nested.includes(path)) into.nested.push(path);
+}
+
 /** A folder that git takes for a repository although it has none that works: its files travel as plain ones. */
 async function readBroken(
   context: ScanContext,
   dirs: GitDirs,
   path: Raw,
-  read: (path: Raw, stat: Stats, into: Files) => Promise<void>,
-  into: Files,
+  read: (path: Raw, stat: Stats) => Promise<void>,
 ): Promise<void> {
   context.warnings.add(
     `${toText(path)} looks like a repository but has no git folder that works: its files are kept, its .git is not`,
@@ -170,8 +192,8 @@ async function readBroken(
     if (name === ".git") continue;
     const child = joinRaw(path, name);
     const stat = lstatRaw(`${dirs.worktree}/${child}`);
-    if (stat?.isDirectory()) await readBroken(context, dirs, child, read, into);
-    else if (stat && (stat.isFile() || stat.isSymbolicLink())) await read(child, stat, into);
+    if (stat?.isDirectory()) await readBroken(context, dirs, child, read);
+    else if (stat && (stat.isFile() || stat.isSymbolicLink())) await read(child, stat);
   }
 }
 

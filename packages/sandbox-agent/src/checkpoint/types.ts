@@ -115,6 +115,11 @@ export interface RestoreOptions {
   readonly identities: readonly string[] | null;
   /** Also over a target with commits that its remote lacks. */
   readonly force: boolean;
+  /**
+   * The clone, where it is still being made: what needs no repository is done beside it. Where it fails, nothing is put in
+   * place, and its error is thrown.
+   */
+  readonly cloned?: Promise<unknown>;
   readonly signal?: AbortSignal;
 }
 

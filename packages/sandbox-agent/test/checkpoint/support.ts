@@ -15,6 +15,7 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { newCheckpointId } from "@hangar/shared";
 import { afterAll, expect } from "vitest";
 import {
@@ -170,6 +171,8 @@ export async function putBack(
     identities?: readonly string[];
     force?: boolean;
     ws?: Partial<Workspace>;
+    /** The restore begins before the clone, as at a start. */
+    beside?: boolean;
   } = {},
 ): Promise<{ old: string; restored: Restored }> {
   const newest = checkpoints.at(-1);
@@ -181,13 +184,17 @@ export async function putBack(
   mkdirSync(here.home);
   if (readdirSync(join(old, "home")).includes(".gitconfig"))
     execFileSync("cp", [join(old, "home", ".gitconfig"), here.home]);
-  clone(here, more.clone);
-  if (more.setup !== undefined) shell(here, more.setup);
+  const make = (): void => {
+    clone(here, more.clone);
+    if (more.setup !== undefined) shell(here, more.setup);
+  };
+  if (!more.beside) make();
   const restored = await restoreCheckpoint(workspace(here, more.ws), {
     meta: readFileSync(join(newest.dir, newest.metaObject.file)),
     source: sourceOf(...checkpoints),
     identities: more.identities ?? null,
     force: more.force ?? false,
+    ...(more.beside && { cloned: sleep(50).then(make) }),
   });
   return { old, restored };
 }
@@ -349,7 +356,7 @@ export async function roundTrip(state: State): Promise<void> {
   // Once more, from what was restored: nothing of the state was only apparently there.
   const second = await take(here, { parent: restored.next }, workspace(here, state.ws));
   expect(second.meta.fingerprint).toBe(restored.meta.fingerprint);
-  const { old, restored: twice } = await putBack(here, [...chain, second], more);
+  const { old, restored: twice } = await putBack(here, [...chain, second], { ...more, beside: true });
   expect(twice.report).toMatchObject({ verified: true, differs: [] });
   expect(describeAll()).toEqual(expected);
 

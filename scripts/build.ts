@@ -6,7 +6,7 @@ import { execFileSync } from "node:child_process";
 import { chmod, copyFile, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import { fileURLToPath } from "node:url";
-import { build } from "esbuild";
+import { bundle, EXTERNAL } from "./bundle.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const dist = resolve(process.argv[2] ?? `${root}dist`);
@@ -14,40 +14,19 @@ const dist = resolve(process.argv[2] ?? `${root}dist`);
 const PROGRAMS = { hangar: "cli", "hangar-coordinator": "coordinator", "hangar-agent": "sandbox-agent" } as const;
 /** Beside the bundles, where their modules look for them. */
 const LUA = `${root}packages/coordinator/src/redis`;
-/** Has a native part. */
-const EXTERNAL = ["@lydell/node-pty"];
 
 await rm(dist, { recursive: true, force: true });
 await mkdir(`${dist}/bin`, { recursive: true });
-await bundle();
+await bundle(
+  Object.fromEntries(Object.entries(PROGRAMS).map(([name, folder]) => [name, `${root}packages/${folder}/src/main.ts`])),
+  dist,
+);
 for (const name of await readdir(LUA)) if (name.endsWith(".lua")) await copyFile(`${LUA}/${name}`, `${dist}/${name}`);
 await writeStarters();
 await writeFile(`${dist}/package.json`, `${JSON.stringify(await manifest(), null, 2)}\n`);
 await copyFile(`${root}README.md`, `${dist}/README.md`);
 await copyFile(`${root}LICENSE`, `${dist}/LICENSE`);
 execFileSync("npm", ["pack", "--silent"], { cwd: dist, stdio: "inherit" });
-
-async function bundle(): Promise<void> {
-  await build({
-    entryPoints: Object.entries(PROGRAMS).map(([name, folder]) => ({
-      in: `${root}packages/${folder}/src/main.ts`,
-      out: name,
-    })),
-    outdir: dist,
-    outExtension: { ".js": ".mjs" },
-    bundle: true,
-    platform: "node",
-    target: "node26",
-    format: "esm",
-    external: EXTERNAL,
-    // Some dependencies are CommonJS and call require.
-    banner: {
-      js: 'import { createRequire as hangarRequire } from "node:module"; const require = hangarRequire(import.meta.url);',
-    },
-    legalComments: "linked",
-    logLevel: "warning",
-  });
-}
 
 /** What npm links: plain JavaScript that an older Node reads, to start the bundle with Node 26. */
 async function writeStarters(): Promise<void> {

@@ -1,7 +1,7 @@
 /**
- * A process that takes and restores checkpoints as the daemon does, warm between calls, told what to do over IPC; apart from
- * the benchmark's own, so that its memory is its own. `open` clones and restores side by side, as a start does. Messages are
- * answered one at a time.
+ * A process that takes and restores one workspace's checkpoints as the daemon does, warm between calls, told what to do over
+ * IPC; apart from the benchmark's own, so that its memory is its own. `open` clones and restores side by side, as a start
+ * does. Messages are answered one at a time.
  */
 import { cp, mkdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
@@ -21,6 +21,8 @@ export interface Asked {
   readonly what: "take" | "check" | "restore" | "open";
   /** What `open` clones. */
   readonly origin: string;
+  /** What is restored: a checkpoint's meta in the store. */
+  readonly meta: string;
 }
 
 export interface Answered {
@@ -29,17 +31,19 @@ export interface Answered {
   readonly bytes: number;
   readonly unchanged: boolean;
   readonly verified: boolean;
+  /** The newest checkpoint's meta in the store. */
+  readonly meta: string;
   /** Highest resident set so far, MB. */
   readonly peakMb: number;
   /** By phase. */
   readonly seconds: Readonly<Record<string, number>>;
 }
 
-const NOTHING: Answered = { ms: 0, bytes: 0, unchanged: false, verified: false, peakMb: 0, seconds: {} };
+const NOTHING: Answered = { ms: 0, bytes: 0, unchanged: false, verified: false, meta: "", peakMb: 0, seconds: {} };
 const limits = { maxUntrackedBytes: 1e15, maxPartBytes: 1e15 };
-const memories = new Map<string, Workspace["memory"]>();
+const memory = createMemory();
 let parent: CreateOptions["parent"] = null;
-let metaFile = "";
+let meta = "";
 
 process.on("message", (asked: Asked) => {
   void answer(asked).then(
@@ -49,8 +53,6 @@ process.on("message", (asked: Asked) => {
 });
 
 async function answer(asked: Asked): Promise<Answered> {
-  const memory = memories.get(asked.repo) ?? createMemory();
-  memories.set(asked.repo, memory);
   const ws: Workspace = { ...asked, harness: "claude", keepIgnored: [], memory };
   const start = performance.now();
   let [bytes, unchanged, verified] = [0, false, true];
@@ -58,7 +60,7 @@ async function answer(asked: Asked): Promise<Answered> {
   if (asked.what === "restore" || asked.what === "open") {
     const cloned = asked.what === "open" ? clone(asked) : null;
     const restored = await restoreCheckpoint(ws, {
-      meta: await readFile(join(asked.store, metaFile)),
+      meta: await readFile(join(asked.store, asked.meta)),
       source: (part) => ({ path: join(asked.store, part.file) }),
       identities: [asked.identity],
       force: true,
@@ -90,15 +92,15 @@ async function answer(asked: Asked): Promise<Answered> {
       // What a daemon sends away.
       await mkdir(asked.store, { recursive: true });
       const { objects, metaObject, next, report } = result.made;
-      metaFile = metaObject.file;
+      meta = metaObject.file;
       for (const { path, file } of objects) await cp(path, join(asked.store, file));
-      await cp(join(out, metaFile), join(asked.store, metaFile));
+      await cp(join(out, meta), join(asked.store, meta));
       parent = next;
       bytes = report.new_bytes;
     }
   }
   const ms = performance.now() - start;
-  return { ms, bytes, unchanged, verified, peakMb: await peak(), seconds };
+  return { ms, bytes, unchanged, verified, meta, peakMb: await peak(), seconds };
 }
 
 const clone = ({ origin, repo }: Asked): Promise<unknown> =>
@@ -117,3 +119,5 @@ async function peak(): Promise<number> {
   const status = await readFile("/proc/self/status", "utf8");
   return Number(/VmHWM:\s+(\d+)/.exec(status)?.[1] ?? Number.NaN) / 1024;
 }
+
+process.send?.("ready");

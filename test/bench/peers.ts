@@ -1,12 +1,11 @@
 /** Whole workspaces beside restic and borg: first checkpoint, unchanged, a small change, restore; what grows; memory. */
-import { execFile, fork, type ChildProcess } from "node:child_process";
+import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
 import { appendFile, mkdir, readdir, readFile, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { AGENT_MALLOC, AGENT_NODE_FLAGS } from "@hangar/shared";
-import type { Answered, Asked } from "./daemon.ts";
 import { inPairs, median, timed } from "./measure.ts";
+import { Ours, type Took } from "./ours.ts";
 import { ms, type Row } from "./row.ts";
 import type { Size, Workload } from "./workload.ts";
 
@@ -24,7 +23,7 @@ export async function peerRows(size: Size, workload: Workload, scratch: string):
   if (!bars) return [];
   await mkdir(scratch, { recursive: true });
   const peers = await makePeers(workload, scratch);
-  const ours = await Hangar.start(workload, scratch);
+  const ours = await Ours.start(workload, scratch);
   try {
     return await measure(size, bars, workload, scratch, peers, ours);
   } finally {
@@ -38,7 +37,7 @@ async function measure(
   workload: Workload,
   scratch: string,
   { restic, borg, backup }: Peers,
-  ours: Hangar,
+  ours: Ours,
 ): Promise<Row[]> {
   const rows: Row[] = [];
   const row = (what: string, values: Omit<Row, "size" | "what">): void => void rows.push({ size, what, ...values });
@@ -106,11 +105,12 @@ async function measure(
     await rm(join(scratch, "restored"), { recursive: true, force: true });
     await rm(theirs, { recursive: true, force: true });
     await mkdir(restored.home, { recursive: true });
+    await ours.boot();
   };
   const clone = (): Promise<unknown> => exec("git", ["clone", "-q", `file://${workload.origin}`, restored.repo]);
   const restoring = await inPairs(size === "L" ? 1 : bars.runs, {
     before: fresh,
-    ours: () => ours.ask("open", restored),
+    ours: () => ours.restore("open", restored),
     theirs: () => restic("restore", "-q", "latest", "--target", theirs),
   });
   await mustBeEqual(workload, restored);
@@ -125,7 +125,7 @@ async function measure(
   for (let i = 0; i < bars.runs; i++) {
     await fresh();
     await clone();
-    warm.push((await ours.ask("restore", restored)).ms);
+    warm.push(await ours.restore("restore", restored));
   }
   await mustBeEqual(workload, restored);
   const warmRatio = median(warm) / restoring.theirs;
@@ -149,9 +149,9 @@ async function growth(size: Size, workload: Workload, scratch: string): Promise<
   // Each from a first checkpoint on, so that they differ in nothing but the conversation's length.
   const append = async (at: string): Promise<{ ms: number; bytes: number }> => {
     await mkdir(at);
-    const ours = await Hangar.start(workload, at);
+    const ours = await Ours.start(workload, at);
     await ours.ask("take");
-    const all: Answered[] = [];
+    const all: Took[] = [];
     for (let i = 0; i < 5; i++) {
       await appendFile(workload.conversation, line(50_000));
       all.push(await ours.ask("check"));
@@ -187,46 +187,6 @@ function line(bytes: number): string {
     text += `${(seed % 9973).toString(36)} `;
   }
   return `${JSON.stringify({ type: "assistant", text: text.slice(0, bytes - 40) })}\n`;
-}
-
-class Hangar {
-  peakMb = 0;
-  readonly #child: ChildProcess;
-  readonly #asked: Omit<Asked, "what">;
-
-  static async start(workload: Workload, scratch: string): Promise<Hangar> {
-    await exec("age-keygen", ["-o", join(scratch, "key")]);
-    const identity = /AGE-SECRET-KEY-\S+/.exec(await readFile(join(scratch, "key"), "utf8"))?.[0] ?? "";
-    const recipient = (await exec("age-keygen", ["-y", join(scratch, "key")])).stdout.trim();
-    const { repo, home, origin } = workload;
-    const place = { scratch: join(scratch, "daemon"), store: join(scratch, "store") };
-    return new Hangar({ repo, home, origin, ...place, recipients: [recipient, recipient], identity });
-  }
-
-  private constructor(asked: Omit<Asked, "what">) {
-    this.#asked = asked;
-    this.#child = fork(new URL("daemon.ts", import.meta.url), {
-      execArgv: [...AGENT_NODE_FLAGS],
-      env: { ...process.env, ...AGENT_MALLOC },
-      stdio: ["ignore", "inherit", "inherit", "ipc"],
-    });
-    this.#child.setMaxListeners(0);
-  }
-
-  async ask(what: Asked["what"], at: { repo: string; home: string } = this.#asked): Promise<Answered> {
-    const answered = await new Promise<Answered>((resolve, reject) => {
-      this.#child.once("message", (message) => resolve(message as Answered));
-      this.#child.once("exit", () => reject(new Error("the checkpointing process ended")));
-      this.#child.send({ ...this.#asked, ...at, what });
-    });
-    if (answered.error !== undefined) throw new Error(answered.error);
-    this.peakMb = Math.max(this.peakMb, answered.peakMb);
-    return answered;
-  }
-
-  stop(): void {
-    this.#child.kill();
-  }
 }
 
 interface Peers {

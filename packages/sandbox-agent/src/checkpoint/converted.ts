@@ -3,11 +3,12 @@
  * encodings, identifiers and filters. They have to travel, since another machine may convert otherwise; only what a filter
  * makes from a pointer that the remote has (large files) is left to that filter.
  */
+import type { Clean, CleanFiles } from "./clean-files.ts";
 import { Vanished } from "./digest.ts";
 import { fixedEnv, OFF, git, type GitDirs, type Scratch } from "./git.ts";
 import type { IndexEntry } from "./index-file.ts";
 import type { TreeMemory } from "./memory.ts";
-import { lstatRaw, type Raw, rawFrom, splitZ, stringPath } from "./raw.ts";
+import { bytesOf, lstatRaw, type Raw, rawFrom, splitZ, stringPath } from "./raw.ts";
 import type { Refs, TreeConfig } from "./read-repository.ts";
 import { readIfThere, type ScanContext, stampOf } from "./scan-context.ts";
 
@@ -21,28 +22,17 @@ interface Input {
   readonly others: readonly Raw[];
   readonly index: { readonly file: { readonly entries: readonly IndexEntry[] }; readonly stamp: string };
 }
-/** A file that git finds unchanged; not with all of its `Stats`, which for a large repository are memory. */
-export interface Clean {
-  readonly entry: IndexEntry;
-  /** Of `lstat`: the type too. */
-  readonly mode: number;
-  readonly size: number;
-  readonly mtimeMs: number;
-}
-export const isFile = ({ mode }: Clean): boolean => (mode & 0o170000) === 0o100000;
-
 export async function convertedPaths(
   context: ScanContext,
   input: Input,
-  clean: readonly Clean[],
-): Promise<{ carry: Set<Raw>; filtered: [Raw, number][] }> {
+  clean: CleanFiles,
+): Promise<{ carry: Clean[]; filtered: [Raw, number][] }> {
   const sources = attributeSources(context, input);
-  if (sources === null) return { carry: new Set(), filtered: [] };
-  const files = clean.filter(isFile);
-  await learnSizes(context, input, files);
-  const special = sources.special ? await specialPaths(context, input, files, sources.key) : new Set<Raw>();
+  if (sources === null) return { carry: [], filtered: [] };
+  await learnSizes(context, input, clean);
+  const special = sources.special ? await specialPaths(context, input, clean, sources.key) : new Set<Raw>();
   const differ: Clean[] = [];
-  for (const one of files) {
+  for (const one of clean.files()) {
     const size = context.memory.blobSizes.get(one.entry.oid);
     // A conversion of line endings only ever takes bytes away or adds some: with equal lengths it did nothing.
     if (size === one.size && !special.has(one.entry.path)) continue;
@@ -50,9 +40,8 @@ export async function convertedPaths(
     else if (!(await sameBytes(context, input, one))) differ.push(one);
   }
   const filtered = await fromRemote(context, input, differ);
-  const carry = new Set(differ.map(({ entry }) => entry.path));
-  for (const [path] of filtered) carry.delete(path);
-  return { carry, filtered };
+  const left = new Set(filtered.map(([path]) => path));
+  return { carry: differ.filter(({ entry }) => !left.has(entry.path)), filtered };
 }
 
 /** None: nothing converts. `special`: more than line endings may be converted. */
@@ -82,15 +71,19 @@ function attributeSources(context: ScanContext, input: Input): { special: boolea
 
 const isAttributes = (path: Raw): boolean => path === ".gitattributes" || path.endsWith("/.gitattributes");
 
-async function learnSizes(context: ScanContext, input: Input, files: readonly Clean[]): Promise<void> {
+async function learnSizes(context: ScanContext, input: Input, clean: CleanFiles): Promise<void> {
   const { blobSizes } = context.memory;
-  const ask = [...new Set(files.map(({ entry }) => entry.oid))].filter((oid) => !blobSizes.has(oid));
-  if (ask.length === 0) return;
+  const ask = new Set<string>();
+  for (const { entry } of clean.files()) {
+    const { oid } = entry;
+    if (!blobSizes.has(oid)) ask.add(oid);
+  }
+  if (ask.size === 0) return;
   // Without its promisor the scratch repository fetches nothing: a blob that is not here stays unknown.
   const output = await git(["cat-file", "--batch-check=%(objectname) %(objectsize)", "--buffer"], {
     env: input.scratch.env,
     cwd: input.scratch.dir,
-    input: `${ask.join("\n")}\n`,
+    input: `${[...ask].join("\n")}\n`,
     signal: context.signal,
   });
   for (const line of output.toString("latin1").split("\n")) {
@@ -100,19 +93,14 @@ async function learnSizes(context: ScanContext, input: Input, files: readonly Cl
 }
 
 /** Paths with a filter, an encoding or an identifier. */
-async function specialPaths(
-  context: ScanContext,
-  input: Input,
-  files: readonly Clean[],
-  key: string,
-): Promise<Set<Raw>> {
+async function specialPaths(context: ScanContext, input: Input, clean: CleanFiles, key: string): Promise<Set<Raw>> {
   if (input.memory.attributes?.key === key) return input.memory.attributes.special;
   const special = new Set<Raw>();
   for (const [path, attribute, value] of await attributesOf(
     context,
     input,
     ["filter", "working-tree-encoding", "ident"],
-    files,
+    clean.files(),
   ))
     if (attribute !== "" && value !== "unspecified" && value !== "unset") special.add(path);
   input.memory.attributes = { key, special };
@@ -123,9 +111,11 @@ async function attributesOf(
   context: ScanContext,
   input: Input,
   names: readonly string[],
-  files: readonly Clean[],
+  files: Iterable<Clean>,
 ): Promise<[Raw, Raw, Raw][]> {
-  if (files.length === 0) return [];
+  let paths = "";
+  for (const { entry } of files) paths += `${entry.path}\0`;
+  if (paths === "") return [];
   const file = context.userConfig.findLast(([name]) => name === "core.attributesfile")?.[1];
   const output = await git(
     [...OFF, ...(file ? ["-c", `core.attributesFile=${file}`] : []), "check-attr", "-z", "--stdin", ...names],
@@ -136,7 +126,7 @@ async function attributesOf(
         GIT_WORK_TREE: stringPath(input.dirs.worktree),
       },
       cwd: input.dirs.worktree,
-      input: Buffer.from(files.map(({ entry }) => `${entry.path}\0`).join(""), "latin1"),
+      input: bytesOf(paths),
       signal: context.signal,
     },
   );

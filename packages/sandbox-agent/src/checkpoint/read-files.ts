@@ -4,7 +4,8 @@ import { setImmediate as breathe } from "node:timers/promises";
 import { inParallel } from "../parallel.ts";
 import { linkTarget } from "./content.ts";
 import { Vanished } from "./digest.ts";
-import { type Clean, convertedPaths, isFile } from "./converted.ts";
+import { CleanFiles } from "./clean-files.ts";
+import { convertedPaths } from "./converted.ts";
 import { findGitDirs, git, type GitDirs, type Scratch } from "./git.ts";
 import type { IndexEntry } from "./index-file.ts";
 import type { HeadChange, TreeMemory } from "./memory.ts";
@@ -81,11 +82,14 @@ export async function readFiles(context: ScanContext, input: FilesInput): Promis
   // What git lists is asked for already: it works while each file is looked at, and so do the threads that read large ones.
   const untracked = input.others.then((others) => readUntracked(context, dirs, others, found));
   untracked.catch(() => {});
-  const unchanged: Clean[] = [];
-  const unlike: { entry: IndexEntry; stat: Stats }[] = [];
+  const { entries } = index.file;
+  const clean = new CleanFiles(entries);
+  const unlike: { place: number; entry: IndexEntry; stat: Stats }[] = [];
   let previous = "";
-  for (const [i, entry] of index.file.entries.entries()) {
-    if (i % 2000 === 1999) {
+  for (let place = 0; place < entries.length; place++) {
+    const entry = entries[place];
+    if (!entry) continue;
+    if (place % 2000 === 1999) {
       await breathe();
       context.signal?.throwIfAborted();
     }
@@ -108,44 +112,44 @@ export async function readFiles(context: ScanContext, input: FilesInput): Promis
     }
     const whole = entry.stage === 0 && !entry.intentToAdd && !entry.skipWorktree && sameType(entry, stat);
     if (whole && (looksUnchanged(entry, stat, index.mtimeMs) || context.filtered.get(at) === stat.size))
-      unchanged.push(cleanOf(entry, stat));
-    else unlike.push({ entry, stat });
+      clean.add(place, stat);
+    else unlike.push({ place, entry, stat });
   }
 
   const changes = await input.changes;
   const changed = new Set(changes.map((change) => change.path));
-  const clean: Clean[] = [];
-  for (const one of unchanged) {
-    if (changed.has(one.entry.path)) await readAgain(one.entry.path);
-    else clean.push(one);
-  }
-  for (const { entry, stat } of unlike) {
+  if (changed.size > 0)
+    for (const place of clean.places()) {
+      const { path } = clean.at(place).entry;
+      if (!changed.has(path)) continue;
+      clean.delete(place);
+      await readAgain(path);
+    }
+  for (const { place, entry, stat } of unlike) {
     const whole = entry.stage === 0 && !entry.intentToAdd && !entry.skipWorktree && !changed.has(entry.path);
     const isBlob =
       whole &&
       sameType(entry, stat) &&
       (await oidOf(context, `${dirs.worktree}/${entry.path}`, stat, objectFormat)) === entry.oid;
-    if (isBlob) clean.push(cleanOf(entry, stat));
+    if (isBlob) clean.add(place, stat);
     else await read(entry.path, stat, found.tracked);
   }
-  clean.sort((a, b) => byBytes(a.entry.path, b.entry.path));
 
   const others = await input.others;
   const converted = await convertedPaths(context, { ...input, others }, clean);
-  const kept = converted.carry.size === 0 ? clean : clean.filter(({ entry }) => !converted.carry.has(entry.path));
-  for (const path of converted.carry) await readAgain(path);
+  for (const { place, entry } of converted.carry) {
+    clean.delete(place);
+    await readAgain(entry.path);
+  }
 
   await untracked;
-  const listed = new Set(others);
   // Out of the index and ignored now, but a file of HEAD: it is part of the work all the same.
-  const inIndex = new Set(index.file.entries.map((entry) => entry.path));
-  for (const { path, headMode } of changes) {
-    if (headMode === 0 || headMode === GITLINK || inIndex.has(path) || listed.has(path)) continue;
+  for (const path of outOfIndex(changes, entries, others)) {
     const stat = folders.real(parentRaw(path)) ? lstatRaw(`${dirs.worktree}/${path}`) : undefined;
     if (stat && (stat.isFile() || stat.isSymbolicLink())) await read(path, stat, found.tracked);
   }
   found.nested.sort(byBytes);
-  return { ...found, ...permissions(kept), filtered: converted.filtered };
+  return { ...found, ...permissions(clean), filtered: converted.filtered };
 }
 
 /** What git lists as untracked; large files two at a time. */
@@ -226,8 +230,6 @@ async function oidOf(context: ScanContext, at: Raw, stat: Stats, format: "sha1" 
   }
 }
 
-const cleanOf = (entry: IndexEntry, { mode, size, mtimeMs }: Stats): Clean => ({ entry, mode, size, mtimeMs });
-
 function sameType(entry: IndexEntry, stat: Stats): boolean {
   if ((entry.mode & 0o170000) === SYMLINK) return stat.isSymbolicLink();
   return stat.isFile() && ((entry.mode & 0o100) !== 0) === ((stat.mode & 0o100) !== 0);
@@ -263,25 +265,34 @@ export class RealFolders {
   }
 }
 
+/** Files of HEAD that neither the index has nor git lists. */
+function outOfIndex(changes: readonly HeadChange[], entries: readonly IndexEntry[], others: readonly Raw[]): Set<Raw> {
+  const ofHead = changes.filter(({ headMode }) => headMode !== 0 && headMode !== GITLINK);
+  const paths = new Set(ofHead.map(({ path }) => path));
+  if (paths.size === 0) return paths;
+  for (const path of others) paths.delete(path);
+  for (const { path } of entries) paths.delete(path);
+  return paths;
+}
+
 /** The commonest permissions of each kind, and the files that have others. */
-function permissions(clean: readonly Clean[]): {
+function permissions(clean: CleanFiles): {
   modes: [Raw, number][];
   usualModes: [number, number];
 } {
   const counts = [new Map<number, number>(), new Map<number, number>()] as const;
   const of = (entry: IndexEntry): 0 | 1 => ((entry.mode & 0o100) === 0 ? 0 : 1);
-  for (const one of clean) {
-    if (!isFile(one)) continue;
-    const map = counts[of(one.entry)];
-    map.set(one.mode & 0o7777, (map.get(one.mode & 0o7777) ?? 0) + 1);
+  for (const { entry, mode } of clean.files()) {
+    const map = counts[of(entry)];
+    map.set(mode & 0o7777, (map.get(mode & 0o7777) ?? 0) + 1);
   }
   const usual = counts.map((map, i) => {
     let best = i === 0 ? 0o644 : 0o755;
     for (const [mode, n] of map) if (n > (map.get(best) ?? 0)) best = mode;
     return best;
   }) as [number, number];
-  const modes = clean
-    .filter((one) => isFile(one) && (one.mode & 0o7777) !== usual[of(one.entry)])
-    .map(({ entry, mode }): [Raw, number] => [entry.path, mode & 0o7777]);
+  const modes: [Raw, number][] = [];
+  for (const { entry, mode } of clean.files())
+    if ((mode & 0o7777) !== usual[of(entry)]) modes.push([entry.path, mode & 0o7777]);
   return { modes, usualModes: usual };
 }

@@ -119,7 +119,9 @@ export function indexDelta(file: IndexFile, changes: readonly HeadChange[]): Ind
   const there = new Set<Raw>();
   const assume = new Runs();
   const skip = new Runs();
-  for (const [i, e] of file.entries.entries()) {
+  let i = -1;
+  for (const e of file.entries) {
+    i++;
     if (e.assumeUnchanged) assume.add(i);
     if (e.skipWorktree) skip.add(i);
     if (!differs.has(e.path)) continue;

@@ -1,0 +1,25 @@
+/** How a program of Hangar's becomes one file. */
+import { build } from "esbuild";
+
+/** Have a native part: they stay dependencies. */
+export const EXTERNAL = ["@lydell/node-pty"];
+
+/** @param programs entry modules by the name that each gets, less `.mjs`, in `outdir` */
+export async function bundle(programs: Readonly<Record<string, string>>, outdir: string): Promise<void> {
+  await build({
+    entryPoints: Object.entries(programs).map(([name, entry]) => ({ in: entry, out: name })),
+    outdir,
+    outExtension: { ".js": ".mjs" },
+    bundle: true,
+    platform: "node",
+    target: "node26",
+    format: "esm",
+    external: EXTERNAL,
+    // Some dependencies are CommonJS and call require.
+    banner: {
+      js: 'import { createRequire as hangarRequire } from "node:module"; const require = hangarRequire(import.meta.url);',
+    },
+    legalComments: "linked",
+    logLevel: "warning",
+  });
+}

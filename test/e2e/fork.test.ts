@@ -113,6 +113,31 @@ test("from an older checkpoint: that work, and no later turn", async () => {
   expect(fork.turns.at(-1)?.summary).toBe("2\none");
 }, 180_000);
 
+test("the last check goes along where it was of that work", async () => {
+  const checked = async (script: string) => {
+    expect((await hangar.cli(["session", "check", "fix", script])).code).toBe(0);
+    return (await hangar.session("fix")).last_check;
+  };
+  const fork = async (name: string, checkpoint?: string) => {
+    const body = { name, ...(checkpoint !== undefined && { checkpoint }) };
+    await hangar.api("POST", "/api/sessions/fix/fork", body);
+    return (await hangar.session(`${name}-1`)).last_check;
+  };
+  await newSession("fix");
+  await hangar.turn("fix", "echo one > a.txt");
+  const [early] = (await hangar.session("fix")).checkpoints.slice(-1);
+  const first = await checked("grep one a.txt");
+  // Nothing has changed since the checkpoint before it.
+  expect(await fork("same")).toEqual(first);
+  await hangar.turn("fix", "echo two > a.txt");
+  const [later] = (await hangar.session("fix")).checkpoints.slice(-1);
+  expect(await fork("since", later?.id)).toEqual(first);
+  const second = await checked("grep two a.txt");
+  expect(second).toMatchObject({ exit_code: 0, output: "two" });
+  expect(await fork("now")).toEqual(second);
+  expect(await fork("before", early?.id)).toBeNull();
+}, 180_000);
+
 test("with another agent, it gets an account; what cannot be forked says why", async () => {
   await newSession("fix");
   const early = await hangar.cli(["session", "fork", "fix", "--checkpoint", "ckp-0199f2c3a1b4d5e6f"]);

@@ -46,6 +46,9 @@ test("there and back: exact, the same conversation, whole by itself", async () =
   await here.turn("work", "echo zero");
   expect((await here.turn("work", WORK)).state).toBe("done");
   const before = await look(here, "work");
+  expect((await here.cli(["session", "check", "work", "echo all is well"])).code).toBe(0);
+  const { last_check: check } = await here.session("work");
+  expect(check).toMatchObject({ exit_code: 0, output: "all is well" });
   const said = await ok(here, "session", "export", "work", "--out", "one");
   expect(said).toContain("Whoever has this folder can read the session");
   const folder = join(here.dir, "one");
@@ -57,6 +60,8 @@ test("there and back: exact, the same conversation, whole by itself", async () =
   const arrived = await there.session("work");
   expect(arrived).toMatchObject({ state: "SUSPENDED", harness: "script", idle_minutes: 77, sandbox_id: null });
   expect(arrived.turns.map((turn) => turn.state)).toEqual(["done", "done"]);
+  expect(arrived.last_check).toEqual(check);
+  expect(arrived.turns.at(-1)?.id).toBe(check?.turn);
   const turn = await there.turn("work", `cat one.txt; echo "$COLOUR"`);
   expect(turn).toMatchObject({ state: "done", summary: "one\nblue", conversation_lost: false, handoff: false });
   const opened = await there.session("work");

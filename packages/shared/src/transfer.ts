@@ -5,7 +5,7 @@ import { BranchName, Environment, RepoUrl } from "./environment.ts";
 import { HarnessName } from "./environment-names.ts";
 import { SessionId, Slug } from "./ids.ts";
 import { SignedUrl } from "./protocol.ts";
-import { Turn, Usage } from "./session.ts";
+import { CheckResult, Turn, Usage } from "./session.ts";
 
 export const EXPORT_VERSION = 1;
 /** The file beside the parts that says what they are. Written last: a folder without it is no export. */
@@ -29,6 +29,8 @@ export const ExportedSession = z.strictObject({
     idle_minutes: z.number().nonnegative(),
     ttl_minutes: z.number().nonnegative(),
     last_summary: z.string().nullable(),
+    /** None: it was never run, or on later work than the checkpoint's. Exports before this was carried have none. */
+    last_check: CheckResult.nullable().default(null),
     usage: Usage.nullable(),
     created_at: z.iso.datetime(),
   }),

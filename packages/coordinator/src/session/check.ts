@@ -4,7 +4,7 @@ import type { CheckResult, CheckSession } from "@hangar/shared";
 import { iso } from "./machine.ts";
 import { refuseArchived } from "./open.ts";
 import type { Deps } from "./ports.ts";
-import type { SessionRecord } from "./record.ts";
+import type { CheckpointRecord, SessionRecord, TurnRecord } from "./record.ts";
 import { exec } from "./sandbox-use.ts";
 import { update } from "./update.ts";
 
@@ -50,4 +50,16 @@ export async function check(
     change: { set: { last_check: result }, events: [{ type: "checked", result }] },
   }));
   return result;
+}
+
+/**
+ * The last check as it counts for who goes on from a checkpoint with these turns. None: it was of later work. The newest
+ * checkpoint is what the session is, whenever it was taken.
+ */
+export function checkAsOf(
+  { last_check: check }: Pick<SessionRecord, "last_check">,
+  of: { checkpoint: Pick<CheckpointRecord, "ts">; isNewest: boolean; turns: readonly Pick<TurnRecord, "id">[] },
+): CheckResult | null {
+  if (!check || !(of.isNewest || check.at <= of.checkpoint.ts)) return null;
+  return check.turn === null || of.turns.some(({ id }) => id === check.turn) ? check : null;
 }

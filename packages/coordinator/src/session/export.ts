@@ -2,6 +2,7 @@
 import { EXPORT_VERSION, exportedObjects, HangarError } from "@hangar/shared";
 import type { CarriedIdentity, ExportAnswer, ExportedSession, ExportRequest } from "@hangar/shared";
 import { checkpointKey } from "../store/store.ts";
+import { checkAsOf } from "./check.ts";
 import { checkpointNow } from "./checkpoint.ts";
 import { identityOf } from "./boot.ts";
 import { kept } from "./commit.ts";
@@ -24,8 +25,8 @@ export async function exportSession(deps: Deps, record: SessionRecord, request: 
     const { outcome } = await checkpointNow(deps, record);
     if (outcome.outcome === "failed") throw new HangarError("checkpoint_failed", `Not exported: ${outcome.error}`);
   }
-  const checkpoint = await newestGood(deps, record);
-  const exported = await describe(deps, record, checkpoint);
+  const found = await newestGood(deps, record);
+  const exported = await describe(deps, record, found);
   const expires = new Date(deps.clock() + (deps.settings.signed_url_minutes ?? 60) * MINUTE);
   const downloads = exportedObjects(exported).map(async ({ checkpoint: folder, file }) => {
     const url = await deps.store.signGet(checkpointKey(record.id, folder, file), expires);
@@ -38,13 +39,21 @@ export async function exportSession(deps: Deps, record: SessionRecord, request: 
   };
 }
 
-async function newestGood(deps: Deps, record: SessionRecord): Promise<CheckpointRecord> {
-  for (const checkpoint of (await deps.sessions.checkpoints(record.id)).toReversed())
-    if (checkpoint.bad === null && (await readMarker(deps, record.id, checkpoint.id))) return checkpoint;
+interface Found {
+  readonly checkpoint: CheckpointRecord;
+  readonly isNewest: boolean;
+}
+
+async function newestGood(deps: Deps, record: SessionRecord): Promise<Found> {
+  const [newest, ...older] = (await deps.sessions.checkpoints(record.id)).toReversed();
+  for (const checkpoint of newest ? [newest, ...older] : [])
+    if (checkpoint.bad === null && (await readMarker(deps, record.id, checkpoint.id)))
+      return { checkpoint, isNewest: checkpoint === newest };
   throw new HangarError("wrong_state", `The session "${record.name}" has no checkpoint that could be exported`);
 }
 
-async function describe(deps: Deps, record: SessionRecord, checkpoint: CheckpointRecord): Promise<ExportedSession> {
+async function describe(deps: Deps, record: SessionRecord, found: Found): Promise<ExportedSession> {
+  const { checkpoint } = found;
   const { id, name, title, harness, model, repo, base_branch, branch, harness_session } = record;
   const { idle_minutes, ttl_minutes, last_summary, usage, created_at } = record;
   const session = { id, name, title, harness, model, repo, base_branch, branch, harness_session };
@@ -52,7 +61,15 @@ async function describe(deps: Deps, record: SessionRecord, checkpoint: Checkpoin
   return {
     version: EXPORT_VERSION,
     exported_at: iso(deps.clock()),
-    session: { ...session, idle_minutes, ttl_minutes, last_summary, usage, created_at },
+    session: {
+      ...session,
+      idle_minutes,
+      ttl_minutes,
+      last_summary,
+      last_check: checkAsOf(record, { ...found, turns }),
+      usage,
+      created_at,
+    },
     environment,
     turns: turns.map(toTurn),
     checkpoint: toCheckpoint(checkpoint),

@@ -4,7 +4,8 @@
  * and sealed to its own key. From then on it needs nothing of its parent, which is not touched but for a note of who waits.
  */
 import { defaultBranch, Environment, HangarError, newSessionId, newTurnId } from "@hangar/shared";
-import type { ForkedFrom, ForkSession, HarnessDefinition } from "@hangar/shared";
+import type { CheckResult, ForkedFrom, ForkSession, HarnessDefinition } from "@hangar/shared";
+import { checkAsOf } from "./check.ts";
 import { checkpointNow } from "./checkpoint.ts";
 import { canFork, declaredFor } from "./declared.ts";
 import { isUp } from "./machine.ts";
@@ -26,12 +27,13 @@ export async function fork(deps: Deps, parent: SessionRecord, input: ForkSession
   if (borrowing(parent)) {
     throw new HangarError("wrong_state", `"${parent.name}" has no checkpoint of its own yet: fork it in a moment`);
   }
-  const checkpoint = await from(deps, parent, input.checkpoint);
+  const { checkpoint, isNewest } = await from(deps, parent, input.checkpoint);
   const turns = await turnsUntil(deps, parent, checkpoint);
+  const last_check = checkAsOf(parent, { checkpoint, isNewest, turns });
   const names = await freeNames(deps, parent, input);
   const forks: SessionRecord[] = [];
   try {
-    for (const name of names) forks.push(await make(deps, parent, { name, checkpoint, turns, input }));
+    for (const name of names) forks.push(await make(deps, parent, { name, checkpoint, turns, last_check, input }));
   } catch (error) {
     // All of them or none: what was made has not begun to work.
     for (const made of forks) await discard(deps, made);
@@ -41,7 +43,11 @@ export async function fork(deps: Deps, parent: SessionRecord, input: ForkSession
 }
 
 /** The named checkpoint, or what the session is now. */
-async function from(deps: Deps, parent: SessionRecord, wanted: string | undefined): Promise<CheckpointRecord> {
+async function from(
+  deps: Deps,
+  parent: SessionRecord,
+  wanted: string | undefined,
+): Promise<{ checkpoint: CheckpointRecord; isNewest: boolean }> {
   if (wanted === undefined && isUp(parent.state)) {
     const { outcome } = await checkpointNow(deps, parent);
     if (outcome.outcome === "failed") throw new HangarError("checkpoint_failed", `Not forked: ${outcome.error}`);
@@ -51,7 +57,7 @@ async function from(deps: Deps, parent: SessionRecord, wanted: string | undefine
     wanted === undefined
       ? checkpoints.findLast(({ bad }) => bad === null)
       : checkpoints.find(({ id }) => id === wanted);
-  if (found) return found;
+  if (found) return { checkpoint: found, isNewest: found.id === checkpoints.at(-1)?.id };
   if (wanted === undefined) {
     throw new HangarError("wrong_state", `"${parent.name}" has no checkpoint yet: fork it once it has started`);
   }
@@ -86,9 +92,15 @@ async function freeNames(deps: Deps, parent: SessionRecord, input: ForkSession):
 async function make(
   deps: Deps,
   parent: SessionRecord,
-  of: { name: string; checkpoint: CheckpointRecord; turns: readonly TurnRecord[]; input: ForkSession },
+  of: {
+    name: string;
+    checkpoint: CheckpointRecord;
+    turns: readonly TurnRecord[];
+    last_check: CheckResult | null;
+    input: ForkSession;
+  },
 ): Promise<SessionRecord> {
-  const { name, checkpoint, turns, input } = of;
+  const { name, checkpoint, turns, last_check, input } = of;
   const now = deps.clock();
   const id = newSessionId();
   const environment = await environmentFor(deps, parent, name);
@@ -115,6 +127,7 @@ async function make(
     job_id: null,
     recipient: await makeIdentity(deps, id),
     last_summary: turns.at(-1)?.summary ?? null,
+    last_check,
   };
   const { message } = input;
   const turn = message === undefined ? null : newTurn({ record, message, id: newTurnId(), now });

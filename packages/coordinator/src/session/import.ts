@@ -169,6 +169,7 @@ function recordOf(
     importing_until: now + DAY,
     baseline_due: true,
     last_summary: session.last_summary,
+    last_check: session.last_check,
     usage: session.usage,
     job_id: null,
     own_environment: true,

@@ -52,6 +52,7 @@ async function rebuild(deps: Deps, session: string, ids: readonly string[]): Pro
     ...WITHOUT_SANDBOX,
     harness_session: newest.checkpoint.harness_session ?? kept.session.harness_session,
     last_summary: kept.session.last_summary,
+    last_check: kept.session.last_check ?? null,
     usage: kept.session.usage,
     handoff_due: kept.session.handoff_due,
     notes: kept.session.notes,

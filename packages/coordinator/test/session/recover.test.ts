@@ -34,6 +34,9 @@ async function worked(): Promise<{ id: string; daemon: Daemon }> {
 describe("data that was deleted", () => {
   it("is rebuilt: sessions with their checkpoints, turns and environment", async () => {
     const { id, daemon } = await worked();
+    const turn = (await one.sessions.get(OWNER, id)).turns[0]!.id;
+    const said = { check: "make test", exit_code: 2, timed_out: false, output: "no", turn };
+    await one.deps.sessions.change(id, {}, { set: { last_check: { ...said, at: "2026-12-01T10:00:00.000Z" } } });
     await daemon.checkpoint("manual");
     const before = await one.sessions.get(OWNER, "fix");
     const environment = await one.deps.environments.get(OWNER, "fix");
@@ -52,6 +55,7 @@ describe("data that was deleted", () => {
     expect(after.checkpoints).toEqual(before.checkpoints);
     expect(after.turns.map(({ message, summary }) => [message, summary])).toEqual([["build a boat", "the hull"]]);
     expect(after.usage).toEqual(before.usage);
+    expect(after.last_check).toMatchObject(said);
     expect(await one.deps.environments.get(OWNER, "fix")).toMatchObject({ repo: environment!.repo, sessions: 1 });
     expect(world.logged.map(({ message }) => message)).toContain("a session was rebuilt");
   });

@@ -3,6 +3,7 @@
  * so BuildKit itself cannot run there: its Job is real, and a stand-in marks it done and puts an image by its name.
  */
 import { BatchV1Api, KubeConfig, PatchStrategy, setHeaderOptions } from "@kubernetes/client-node";
+import { WarmPoolStatus } from "@hangar/shared";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { TestHangar } from "../support/hangar.ts";
 import { ctr, findCluster, openCluster, type TestCluster } from "./cluster.ts";
@@ -32,12 +33,27 @@ describe.skipIf(!isRig)("on the rig", { timeout: 300_000 }, () => {
   }, 300_000);
   afterAll(() => cluster?.close(), 120_000);
 
-  const session = async (name: string, script: string): Promise<void> => {
+  const environment = async (name: string, script: string, more: object = {}): Promise<void> => {
     const kubernetes = { build: { script }, image_pull_policy: "Never" };
-    await hangar.api("PUT", `/api/environments/${name}`, { name, repo: remote, kubernetes });
+    await hangar.api("PUT", `/api/environments/${name}`, { name, repo: remote, kubernetes, ...more });
+  };
+  const session = async (name: string, script: string): Promise<void> => {
+    await environment(name, script);
     await hangar.api("POST", "/api/sessions", { name, environment: name });
   };
   const job = async () => (await batch.listNamespacedJob({ namespace: cluster.namespace })).items[0];
+  /** As if it had been pushed: the job's name, and the image's. */
+  const finish = async (): Promise<{ name: string; image: string }> => {
+    const name = (await job())?.metadata?.name ?? "";
+    const image = `localhost/hangar-environment:${name.replace("hangar-build-", "")}`;
+    await ctr("images", "tag", "--force", cluster.settings["HANGAR_SANDBOX_IMAGE"]!, image);
+    await end(name, "Complete", "");
+    return { name, image };
+  };
+  const forget = async ({ name, image }: { name: string; image: string }): Promise<void> => {
+    await batch.deleteNamespacedJob({ namespace: cluster.namespace, name, propagationPolicy: "Background" });
+    await ctr("images", "rm", image);
+  };
   const end = async (name: string, type: string, message: string): Promise<void> => {
     const body = { status: { conditions: [{ type, status: "True", message }] } };
     const merge = setHeaderOptions("Content-Type", PatchStrategy.MergePatch);
@@ -48,18 +64,32 @@ describe.skipIf(!isRig)("on the rig", { timeout: 300_000 }, () => {
     await session("built", "true");
     await hangar.until("built", "building", (s) => s.status === "building the image", 60);
     expect(await cluster.podNames()).not.toContain((await hangar.session("built")).sandbox_id);
-    const made = await job();
-    const name = made?.metadata?.name ?? "";
-    const tag = name.replace("hangar-build-", "");
-    const image = `localhost/hangar-environment:${tag}`;
-    await ctr("images", "tag", "--force", cluster.settings["HANGAR_SANDBOX_IMAGE"]!, image);
-    await end(name, "Complete", "");
+    const made = await finish();
     await hangar.until("built", "up", (s) => s.state === "IDLE", 120);
     const { sandbox_id: id } = await hangar.session("built");
     const pod = await cluster.api.core.readNamespacedPod({ namespace: cluster.namespace, name: id ?? "" });
-    expect(pod.spec?.containers[0]?.image).toBe(image);
-    await batch.deleteNamespacedJob({ namespace: cluster.namespace, name, propagationPolicy: "Background" });
-    await ctr("images", "rm", image);
+    expect(pod.spec?.containers[0]?.image).toBe(made.image);
+    await forget(made);
+  });
+
+  test("a warm pool waits for its image, and says so; then its pods are of that image", async () => {
+    await environment("warm", "echo warm", { warm_pool: 2 });
+    const pool = async () => WarmPoolStatus.parse(await hangar.api("GET", "/api/environments/warm/warm"));
+    const waiting = async () => (await cluster.podNames()).filter((name) => name.startsWith("wrm-"));
+    const building = { ready: 0, starting: 1, phase: "building the image", problem: null };
+    await expect.poll(pool, { timeout: 60_000, interval: 250 }).toMatchObject(building);
+    // It has been asked for more than once by then.
+    await new Promise((resolve) => setTimeout(resolve, 12_000));
+    expect(await pool()).toMatchObject(building);
+    expect(await waiting()).toEqual([]);
+    const made = await finish();
+    await expect.poll(pool, { timeout: 120_000, interval: 250 }).toMatchObject({ ready: 2, phase: null });
+    const names = await waiting();
+    const pods = names.map((name) => cluster.api.core.readNamespacedPod({ namespace: cluster.namespace, name }));
+    const images = (await Promise.all(pods)).map(({ spec }) => spec?.containers[0]?.image);
+    expect(images).toEqual([made.image, made.image]);
+    await environment("warm", "echo warm");
+    await forget(made);
   });
 
   test("a build that fails says why in the session, and the next open tries it again", async () => {

@@ -50,6 +50,8 @@ export const WarmPoolStatus = z.strictObject({
   wanted: z.number().int().nonnegative(),
   ready: z.number().int().nonnegative(),
   starting: z.number().int().nonnegative(),
+  /** What the first of those that start does or waits for, as a session's start says it; none: none starts. */
+  phase: z.string().nullable(),
   /** When its hours begin or end next; none: they do not. */
   changes_at: z.iso.datetime().nullable(),
   /** What keeps it from being full; none: nothing. */

@@ -5,7 +5,7 @@ import { type Document, isNode, LineCounter, parseAllDocuments, stringify } from
 import { z } from "zod";
 import { NOTHING } from "../client.ts";
 import { type Context, readAll } from "../context.ts";
-import { ago, table } from "../ui.ts";
+import { ago, firstLine, safe, table } from "../ui.ts";
 
 export async function listEnvironments(context: Context, options: { json?: boolean }): Promise<void> {
   const answer = z.object({ environments: z.array(EnvironmentRecord) });
@@ -40,9 +40,10 @@ export async function showEnvironment(context: Context, name: string, options: {
 }
 
 /** A comment, so that the file stays one that can be applied. */
-function describePool({ wanted, ready, starting, changes_at, problem }: WarmPoolStatus): string {
+function describePool({ wanted, ready, starting, phase, changes_at, problem }: WarmPoolStatus): string {
   const until = changes_at === null ? "" : `, until ${changes_at}`;
-  const now = wanted === 0 ? "none are kept now" : `${ready} of ${wanted} ready, ${starting} starting`;
+  const detail = phase === null || phase === "starting" ? "" : ` (${safe(firstLine(phase))})`;
+  const now = wanted === 0 ? "none are kept now" : `${ready} of ${wanted} ready, ${starting} starting${detail}`;
   const lines = [`Warm sandboxes: ${now}${until}`, ...(problem === null ? [] : problem.split("\n"))];
   return lines.map((line) => `# ${line}\n`).join("");
 }

@@ -213,8 +213,10 @@ export interface WarmRecord {
   /** ms since 1970. */
   readonly created_at: number;
   readonly changed_at: number;
-  /** A failed one stays on record until another is tried then, ms since 1970. */
+  /** A failed one stays on record until another is tried then, and an unbuilt one is asked for again, ms since 1970. */
   readonly retry_at: number;
+  /** Its image is being built, or cannot be: it has no sandbox, and no others are made meanwhile. */
+  readonly unbuilt: boolean;
   readonly claimed_by: string | null;
   /** The driver has made it that sandbox: its daemon may be told. */
   readonly handed: boolean;

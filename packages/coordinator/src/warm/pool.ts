@@ -14,6 +14,8 @@ const MINUTE = 60_000;
 /** How long one that failed is not tried again: for a reason of its own, and for one that passes. */
 const RETRY_MS = 5 * MINUTE;
 const RETRY_SOON_MS = 30_000;
+/** How often an image that is being built is asked for. */
+const BUILD_LOOK_MS = 5000;
 
 type Listed = WarmRecord & { readonly seen_at: number };
 
@@ -36,14 +38,14 @@ export async function lookAtPool(deps: Deps, pool: string): Promise<number | nul
     if (warm.claimed_by !== null) await settleClaimed(deps, warm);
     else if (warm.fingerprint !== fingerprint) await retire(deps, warm, "its environment has changed");
     else {
-      const kept = await checked(deps, warm);
+      const kept = await checked(deps, warm, environment);
       if (kept) standing.push(kept);
     }
   }
   for (const warm of bestFirst(standing).slice(wanted)) await retire(deps, warm, "it is not wanted now");
   if (environment) {
-    for (let missing = wanted - standing.length; missing > 0; missing--) {
-      await make(deps, owner, environment, fingerprint ?? "");
+    while (standing.length < wanted && !standing.some(({ unbuilt }) => unbuilt)) {
+      standing.push(await make(deps, owner, environment, fingerprint ?? ""));
     }
   }
   return nextLook(deps, await listed(deps, pool), wanted, changesAt);
@@ -64,13 +66,14 @@ const bestFirst = (all: readonly WarmRecord[]): WarmRecord[] =>
   all.toSorted((a, b) => Number(b.state === "ready") - Number(a.state === "ready") || a.created_at - b.created_at);
 
 /** The record as it stands; none: it is retired. */
-async function checked(deps: Deps, warm: Listed): Promise<WarmRecord | null> {
+async function checked(deps: Deps, warm: Listed, environment: EnvironmentRecord | null): Promise<WarmRecord | null> {
   const { driver, settings } = deps;
   const now = deps.clock();
   if (warm.state === "failed") {
     await driver.warm?.destroy(warm.id);
     return now < warm.retry_at ? warm : retire(deps, warm, "it failed and is tried again");
   }
+  if (warm.unbuilt && environment) return now < warm.retry_at ? warm : begin(deps, warm, environment);
   if (warm.state === "stale") return retire(deps, warm, warm.detail ?? "its clone cannot follow the remote");
   const there = (await driver.warm?.status(warm.id)) ?? null;
   if (there?.state !== "running") return retire(deps, warm, there?.detail ?? "its sandbox is gone");
@@ -88,12 +91,17 @@ async function checked(deps: Deps, warm: Listed): Promise<WarmRecord | null> {
   return warm;
 }
 
-async function fail(deps: Deps, warm: WarmRecord, detail: string, retryMs = RETRY_MS): Promise<WarmRecord | null> {
+async function fail(
+  deps: Deps,
+  warm: WarmRecord,
+  detail: string,
+  { retryMs = RETRY_MS, unbuilt = false } = {},
+): Promise<WarmRecord> {
   const now = deps.clock();
-  const set = { state: "failed", detail, changed_at: now, retry_at: now + retryMs } as const;
+  const set = { state: "failed", detail, changed_at: now, retry_at: now + retryMs, unbuilt } as const;
   deps.log.warn({ warm: warm.id, environment: warm.environment, detail }, "a warm sandbox failed");
   if (await deps.warm.change(warm, set)) await deps.driver.warm?.destroy(warm.id);
-  return warm;
+  return { ...warm, ...set };
 }
 
 /** Not one that was claimed in this moment. */
@@ -112,7 +120,12 @@ async function settleClaimed(deps: Deps, warm: WarmRecord): Promise<void> {
   await retire(deps, warm, "it was claimed");
 }
 
-async function make(deps: Deps, owner: string, environment: EnvironmentRecord, fingerprint: string): Promise<void> {
+async function make(
+  deps: Deps,
+  owner: string,
+  environment: EnvironmentRecord,
+  fingerprint: string,
+): Promise<WarmRecord> {
   const now = deps.clock();
   const record: WarmRecord = {
     id: newWarmId(),
@@ -125,10 +138,16 @@ async function make(deps: Deps, owner: string, environment: EnvironmentRecord, f
     created_at: now,
     changed_at: now,
     retry_at: 0,
+    unbuilt: false,
     claimed_by: null,
     handed: false,
   };
   await deps.warm.add(record);
+  return begin(deps, record, environment);
+}
+
+/** May be repeated. No sandbox is made of an image that is not there yet. */
+async function begin(deps: Deps, record: WarmRecord, environment: EnvironmentRecord): Promise<WarmRecord> {
   try {
     await deps.driver.warm?.create({
       id: record.id,
@@ -143,10 +162,22 @@ async function make(deps: Deps, owner: string, environment: EnvironmentRecord, f
     });
   } catch (error) {
     const isKnown = error instanceof HangarError;
+    if (isKnown && error.code === "image_building") {
+      return changed(deps, record, { detail: error.message, unbuilt: true, retry_at: deps.clock() + BUILD_LOOK_MS });
+    }
     if (!isKnown) deps.log.error({ warm: record.id, error }, "a warm sandbox could not be made");
     const line = isKnown ? error.message : "it could not be made: see the coordinator's log";
-    await fail(deps, record, line, isKnown && error.retryable ? RETRY_SOON_MS : RETRY_MS);
+    const retryMs = isKnown && error.retryable ? RETRY_SOON_MS : RETRY_MS;
+    return fail(deps, record, line, { retryMs, unbuilt: isKnown && error.code === "image_build_failed" });
   }
+  if (!record.unbuilt) return record;
+  // Its daemon may have said more by now: then this changes nothing.
+  return changed(deps, record, { detail: "starting", unbuilt: false, changed_at: deps.clock() });
+}
+
+async function changed(deps: Deps, record: WarmRecord, set: Partial<WarmRecord>): Promise<WarmRecord> {
+  await deps.warm.change(record, set);
+  return { ...record, ...set };
 }
 
 function nextLook(deps: Deps, all: readonly Listed[], wanted: number, changesAt: number | null): number | null {
@@ -169,10 +200,12 @@ export async function poolStatus(deps: Deps, owner: string, environment: Environ
   const { wanted, changesAt } = wantedOf(deps, environment, deps.clock());
   const cannot = `The ${deps.driver.name} driver keeps no warm sandboxes here`;
   const failed = all.find(({ state }) => state === "failed")?.detail ?? null;
+  const starting = all.filter(({ state }) => state === "busy").toSorted((a, b) => a.created_at - b.created_at);
   return {
     wanted,
     ready: all.filter(({ state }) => state === "ready").length,
-    starting: all.filter(({ state }) => state === "busy").length,
+    starting: starting.length,
+    phase: starting[0]?.detail ?? null,
     changes_at: changesAt === null ? null : new Date(changesAt).toISOString(),
     problem: environment.warm_pool > 0 && deps.driver.warm === null ? cannot : failed,
   };

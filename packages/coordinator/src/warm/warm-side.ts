@@ -69,7 +69,7 @@ export function makeWarmSide(deps: Deps): WarmSide {
         if (record.state === state && record.detail === detail) return;
         const now = deps.clock();
         const retry = state === "failed" ? { retry_at: now + 300_000 } : {};
-        if (!(await deps.warm.change(record, { state, detail, changed_at: now, ...retry }))) continue;
+        if (!(await deps.warm.change(record, { state, detail, changed_at: now, unbuilt: false, ...retry }))) continue;
         await deps.pools.nudge(poolOf(record), now);
         return;
       }

@@ -2,6 +2,9 @@
 import { AGENT_ENV, Environment, HangarError } from "@hangar/shared";
 import type { ToWarm } from "@hangar/shared";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { Driver } from "../../src/driver/driver.ts";
+import type { ImageBuilder } from "../../src/images/builder.ts";
+import { buildingDriver } from "../../src/images/building-driver.ts";
 import { makeWarmLoop } from "../../src/warm/loop.ts";
 import { poolStatus } from "../../src/warm/pool.ts";
 import { makeWarmSide } from "../../src/warm/warm-side.ts";
@@ -145,6 +148,89 @@ describe("a pool", () => {
     await expect.poll(waiting).not.toContain(first);
     expect(waiting()).toContain(second);
     await loop.stop();
+  });
+
+  describe("whose image is to be built", () => {
+    type Built = Awaited<ReturnType<ImageBuilder["ensure"]>>;
+    let built: Built;
+    let asked: string[];
+    beforeEach(() => {
+      built = "building";
+      asked = [];
+      const ensure = ({ name }: { name: string }): Promise<Built> => {
+        asked.push(name);
+        return Promise.resolve(built);
+      };
+      const images = { builder: { ensure }, registry: "registry.example", base: "sandbox:1" };
+      const plain = { warm: { ...world.driver.warm } } as unknown as Driver;
+      const { warm } = buildingDriver(plain, images);
+      world.driver.warm.create = (spec) => warm!.create(spec);
+    });
+    const image = () => [...world.driver.waiting.values()].map(({ kubernetes }) => kubernetes?.image);
+    const kubernetes = (script: string) => ({ kubernetes: { build: { script } } });
+
+    it("has no sandboxes before it is there, says so, and is filled then", async () => {
+      await apply({ warm_pool: 3, ...kubernetes("true") });
+      expect(waiting()).toEqual([]);
+      expect(await status()).toEqual({
+        wanted: 3,
+        ready: 0,
+        starting: 1,
+        phase: "building the image",
+        changes_at: null,
+        problem: null,
+      });
+      // Longer than any start may take: it is asked for now and then, once for all of them.
+      for (let minutes = 0; minutes < 40; minutes += 5) await passes(5);
+      expect(asked).toHaveLength(9);
+      expect(waiting()).toEqual([]);
+      expect(await status()).toMatchObject({ starting: 1, phase: "building the image", problem: null });
+      expect(world.logged.filter(({ level }) => level === "warn")).toEqual([]);
+      built = "ready";
+      await passes(0.1);
+      expect(image()).toEqual([asked[0], asked[0], asked[0]]);
+      expect(await status()).toMatchObject({ wanted: 3, starting: 3, phase: "starting" });
+      await ready(...waiting());
+      expect(await status()).toMatchObject({ ready: 3, starting: 0, phase: null });
+      await passes(1);
+      expect(image()).toHaveLength(3);
+    });
+
+    it("says what the build said, and has it tried again after a while, not for each of its sandboxes", async () => {
+      await apply({ warm_pool: 3, ...kubernetes("exit 3") });
+      built = { failed: "the script ended with 3" };
+      await passes(0.1);
+      expect(asked).toHaveLength(2);
+      expect(await status()).toMatchObject({
+        starting: 0,
+        phase: null,
+        problem: "The image cannot be built: the script ended with 3",
+      });
+      for (let minutes = 0; minutes < 4; minutes++) await passes(1);
+      expect(asked).toHaveLength(2);
+      built = "building";
+      await passes(1);
+      expect(await status()).toMatchObject({ starting: 1, phase: "building the image", problem: null });
+      // Another script is another image: nothing is left of the first.
+      built = "ready";
+      await apply({ warm_pool: 1, ...kubernetes("true") });
+      expect(new Set(asked).size).toBe(2);
+      expect(image()).toEqual([asked.at(-1)]);
+    });
+
+    it("takes what a daemon said before its record did", async () => {
+      await apply({ warm_pool: 1, ...kubernetes("true") });
+      built = "ready";
+      const create = world.driver.warm.create.bind(world.driver.warm);
+      world.driver.warm.create = async (spec) => {
+        await create(spec);
+        await side().report(spec.id, "ready", null);
+      };
+      await passes(0.1);
+      expect(await status()).toMatchObject({ ready: 1, starting: 0 });
+      await passes(0.1);
+      expect(asked).toHaveLength(2);
+    });
   });
 
   it("ends with its environment", async () => {

@@ -79,7 +79,7 @@ test.each([
 
       const made = await call(client, "new_session", { name, repo: remote, harness: "script" });
       expect(made).toMatchObject({ isError: false, data: { name, state: "IDLE" } });
-      expect(made.progress).toContain("cloning the repository: ".concat(remote));
+      expect(made.progress).toContain(`cloning (${remote})`);
 
       const sent = await call(client, "send_to_session", { session: name, message: "echo kept > a.txt; echo done" });
       expect(sent).toMatchObject({ isError: false, data: { turn: { state: "done", summary: "done" } } });
@@ -89,7 +89,7 @@ test.each([
       const suspended = await call(client, "suspend_session", { session: name });
       expect(suspended).toMatchObject({ isError: false, data: { state: "SUSPENDED" } });
       const opened = await call(client, "open_session", { session: name });
-      expect(opened.progress.join("\n")).toContain("restoring the checkpoint");
+      expect(opened.progress.join("\n")).toContain("restoring");
       expect(opened).toMatchObject({ isError: false, data: { state: "IDLE" } });
 
       // A turn that takes longer than the caller waits gives a handle; the same handle gives the outcome.

@@ -36,10 +36,10 @@ describe.skipIf(found === null)("on a cluster", { timeout: 300_000 }, () => {
     const live = await hangar.session("csv-fix");
     expect(await cluster.podNames()).toEqual([live.sandbox_id]);
     const phases = (await hangar.events("csv-fix")).flatMap(({ event }) =>
-      event.type === "phase" ? [event.detail && event.phase === "starting" ? event.detail : event.phase] : [],
+      event.type === "phase" ? [event.text] : [],
     );
     expect(phases).toContain("starting");
-    expect(phases.indexOf("cloning")).toBeGreaterThan(phases.indexOf("starting"));
+    expect(phases.indexOf(`cloning (${remote})`)).toBeGreaterThan(phases.indexOf("starting"));
     expect(phases.at(-1)).toBe("ready");
 
     await hangar.api("POST", "/api/sessions/csv-fix/suspend", {});

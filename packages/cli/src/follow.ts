@@ -4,6 +4,8 @@ import {
   Session,
   type SessionEvent,
   type Turn,
+  START_WORDS,
+  startText,
   suspendWatch,
   turnEnded,
   turnSettled,
@@ -38,7 +40,7 @@ export function waitFor(
 
 /** Ready for work, or it cannot be. HangarError with the session's own line where it is not. */
 export async function waitUntilReady(context: Context, session: Session): Promise<Session> {
-  context.ui.progress(`${session.name}: starting`);
+  context.ui.progress(startLine(session));
   const ready = await waitFor(context, session, "to be ready", (now) => now.state !== "STARTING");
   context.ui.done();
   if (ready.state === "FAILED") throw await failedStart(context, ready);
@@ -62,7 +64,7 @@ export async function waitUntilSuspended(context: Context, session: Session): Pr
 /** Shows a turn while it runs; its final record. Ctrl-C leaves it running and says so. */
 export async function followTurn(context: Context, session: Session, turn: Turn, show: boolean): Promise<Turn> {
   const { ui } = context;
-  ui.progress(`${session.name}: ${session.state === "STARTING" ? "starting" : "waiting for its turn"}`);
+  ui.progress(session.state === "STARTING" ? startLine(session) : `${session.name}: waiting for its turn`);
   const turnOf = (now: Session): Turn | undefined => now.turns.find((one) => one.id === turn.id);
   const ended = (now: Session): boolean => turnEnded(turnOf(now));
   let settled = false;
@@ -146,6 +148,8 @@ async function byLooking(context: Context, session: Session, options: Watch, sig
     await pause(first ? 200 : LOOK_EVERY, signal);
     try {
       const now = await getSession(context, session.id);
+      // What its start said before somebody listened.
+      if (now.state === "STARTING") context.ui.progress(startLine(now));
       if (options.over(now)) {
         // Events that were asked for from a time on are all still to come, and say more.
         if (options.since !== undefined) await pause(LOOK_EVERY, signal);
@@ -165,18 +169,13 @@ function pause(ms: number, signal: AbortSignal): Promise<void> {
   });
 }
 
-const PHASES = {
-  starting: "starting a sandbox",
-  cloning: "cloning the repository",
-  setup: "running the environment's setup",
-  restoring: "restoring the checkpoint",
-  ready: "ready",
-} as const;
+/** What it did or waited for when it was looked at. */
+const startLine = ({ name, status }: Session): string => `${name}: ${safe(firstLine(status ?? START_WORDS.starting))}`;
 
 function progressOf({ event }: Pick<SessionEvent, "event">, name: string): string | null {
   switch (event.type) {
     case "phase":
-      return `${name}: ${PHASES[event.phase]}${event.detail ? ` (${safe(firstLine(event.detail))})` : ""}`;
+      return `${name}: ${safe(firstLine(startText(event.phase, event.detail)))}`;
     case "state":
       return event.status ? `${name}: ${safe(firstLine(event.status))}` : null;
     case "restored":

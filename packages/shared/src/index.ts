@@ -13,6 +13,7 @@ export * from "./redact.ts";
 export * from "./redact-event.ts";
 export * from "./resume-hint.ts";
 export * from "./session.ts";
+export * from "./start-words.ts";
 export * from "./transfer.ts";
 export * from "./warm.ts";
 export * from "./warm-hours.ts";

@@ -51,6 +51,8 @@ export const AgentEvent = z.discriminatedUnion("type", [
     type: z.literal("phase"),
     phase: StartPhase,
     detail: z.string().nullable(),
+    /** Both in the words that people read: put in by the coordinator, for those who follow the session. */
+    text: z.string().optional(),
   }),
   /** Says how the workspace came about, just before `phase: ready`. */
   z.strictObject({

@@ -9,7 +9,7 @@ export function showList(ui: Ui, sessions: readonly SessionListItem[], now: numb
   }
   const rows = sessions.map((one) => [
     one.name,
-    stateText(ui, one.state) + (one.state === "STARTING" && one.phase ? ` (${one.phase})` : ""),
+    stateText(ui, one.state),
     one.harness,
     shortRepo(one.repo),
     ago(one.last_active_at, now),
@@ -40,11 +40,7 @@ export function showSession(ui: Ui, session: Session, now: number): void {
     `${session.harness}${session.model ? ` (${session.model})` : ""}  ${color.dim("environment")} ${session.environment}`,
   );
   row("conversation", session.harness_session);
-  row(
-    "sandbox",
-    session.sandbox_id &&
-      `${session.sandbox_id}${session.phase && session.phase !== "ready" ? ` (${session.phase})` : ""}`,
-  );
+  row("sandbox", session.sandbox_id);
   const { forked_from: fork } = session;
   row("fork of", fork && `${fork.name}  ${color.dim("checkpoint")} ${fork.checkpoint}`);
   row("restored", restoredText(session));

@@ -1,5 +1,5 @@
 /** A driver whose sandboxes' images are built first, where their environment says so. The start waits, and says for what. */
-import { HangarError } from "@hangar/shared";
+import { HangarError, START_WAITS } from "@hangar/shared";
 import type { KubernetesPod } from "@hangar/shared";
 import type { Driver } from "../driver/driver.ts";
 import { imageRequest } from "./builder.ts";
@@ -42,7 +42,7 @@ export async function ensureImage(images: Images, kubernetes: KubernetesPod | nu
   const request = imageRequest(kubernetes, { registry: images.registry, base: images.base });
   if (request === null) return kubernetes;
   const state = await images.builder.ensure(request);
-  if (state === "building") throw new HangarError("image_building", "building the image");
+  if (state === "building") throw new HangarError("image_building", START_WAITS.image);
   if (state !== "ready") throw new HangarError("image_build_failed", `The image cannot be built: ${state.failed}`);
   return { ...kubernetes, build: null, image: request.name };
 }

@@ -17,7 +17,7 @@ export function sessionAnswer(session: Session): Answer {
   const newest = session.checkpoints.at(-1);
   return {
     text: [
-      `${name} is ${state}${phase && phase !== "ready" ? ` (${phase})` : ""}${status ? `: ${status}` : ""}`,
+      `${name} is ${state}${status ? `: ${status}` : ""}`,
       `${harness} on ${repo ?? "no repository"}, branch ${branch}${forked_from ? `, a fork of ${forked_from.name}` : ""}`,
       ...(kept_awake_by.length > 0 ? [`kept awake by ${kept_awake_by.join(", ")}`] : []),
       newest ? `${session.checkpoints.length} checkpoints, the newest ${newest.id}` : "no checkpoint yet",

@@ -1,5 +1,5 @@
 /** Waits for a session on behalf of a tool call: bounded, and telling what goes on meanwhile. */
-import { type ErrorCode, HangarError, isErrorCode, type Session, type SessionEvent } from "@hangar/shared";
+import { type ErrorCode, HangarError, isErrorCode, type Session, type SessionEvent, startText } from "@hangar/shared";
 import type { Sessions } from "../session/sessions.ts";
 
 export interface Waiting {
@@ -84,19 +84,11 @@ async function wait(
   }
 }
 
-const PHASES: Record<string, string> = {
-  starting: "starting a sandbox",
-  cloning: "cloning the repository",
-  setup: "running the environment's setup",
-  restoring: "restoring the checkpoint",
-  ready: "the sandbox is ready",
-};
-
 /** None: nothing to say. */
 function progressLine({ event }: SessionEvent): string | null {
   switch (event.type) {
     case "phase":
-      return `${PHASES[event.phase] ?? event.phase}${event.detail ? `: ${firstLine(event.detail)}` : ""}`;
+      return firstLine(startText(event.phase, event.detail));
     case "state":
       return event.status === null ? null : firstLine(event.status);
     case "turn_started":

@@ -1,6 +1,6 @@
 /** What a sandbox's events do to its session. Each is stored once, by its number, together with what it changes. */
 import type { AgentEvent } from "@hangar/shared";
-import { HangarError, redactEvent } from "@hangar/shared";
+import { HangarError, redactEvent, startText } from "@hangar/shared";
 import { stale } from "./agent-token.ts";
 import { disposition } from "./leftover.ts";
 import { iso, move } from "./machine.ts";
@@ -54,7 +54,7 @@ async function effect(deps: Deps, record: SessionRecord, event: AgentEvent): Pro
   const now = deps.clock();
   switch (event.type) {
     case "phase":
-      return { shown: event, move: phase(record, event, now) };
+      return { shown: { ...event, text: startText(event.phase, event.detail) }, move: phase(record, event, now) };
     case "restored":
       return { shown: event, move: only(await restored(deps, record, event)) };
     case "start_failed": {

@@ -2,7 +2,7 @@
  * One look at one session: does what is due for it and says when to look next. Every step may be done by any replica, twice,
  * or be cut off in the middle: what it changes is guarded, what it starts is named by what it is for.
  */
-import { HangarError, newNonce } from "@hangar/shared";
+import { HangarError, newNonce, START_WORDS } from "@hangar/shared";
 import { goOnEnding } from "./end.ts";
 import { dropHot, RESTORE_MS } from "./hot.ts";
 import { idleMove } from "./idle.ts";
@@ -86,9 +86,12 @@ async function goOnStarting(deps: Deps, record: SessionRecord, reachableSince: n
     await makeSandbox(deps, record.id);
     return (await deps.sessions.get(record.id)) ?? record;
   }
-  const start = there?.state === "running" && record.seen_at === 0 ? there.start : null;
+  const isUnheard = there?.state === "running" && record.seen_at === 0;
+  const start = isUnheard ? there.start : null;
   if (start !== null && "failed" in start) await failStart(deps, record, start.code, start.failed);
   else if (start !== null) await startWaits(deps, record, start.waits);
+  // What was waited for before is over: its daemon comes up.
+  else if (isUnheard && record.status !== null) await startWaits(deps, record, START_WORDS.starting);
   if (start !== null) return (await deps.sessions.get(record.id)) ?? record;
   return (await lostNow(deps, record, reachableSince)) ?? record;
 }

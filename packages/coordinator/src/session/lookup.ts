@@ -1,5 +1,5 @@
 /** Finds what a person or a token names, and shows sessions as people see them. */
-import { HangarError, SandboxId } from "@hangar/shared";
+import { HangarError, SandboxId, startText } from "@hangar/shared";
 import type { Checkpoint, SandboxInfo, Session, SessionListItem, Turn } from "@hangar/shared";
 import { atRisk, heldUntil, isHolding } from "./held.ts";
 import { awakeBy, isLive, iso } from "./machine.ts";
@@ -40,6 +40,10 @@ export const toCheckpoint = ({ meta_file: _m, ...checkpoint }: CheckpointRecord)
 const shownRepo = (repo: string | null): string | null =>
   repo === null || repo.startsWith("ssh:") ? repo : hideCredentials(repo);
 
+/** While it starts, what the start does or waits for. */
+const shownStatus = ({ state, phase, status }: SessionRecord): string | null =>
+  state === "STARTING" ? startText(phase, status) : status;
+
 /** Without the fields that only Hangar needs. */
 function toSession(deps: Deps, record: SessionRecord, turns: Turn[], checkpoints: CheckpointRecord[]): Session {
   return {
@@ -56,7 +60,7 @@ function toSession(deps: Deps, record: SessionRecord, turns: Turn[], checkpoints
     harness_session: record.harness_session,
     sandbox_id: record.sandbox_id,
     state: record.state,
-    status: record.status,
+    status: shownStatus(record),
     phase: record.phase,
     generation: record.generation,
     turns,
@@ -88,8 +92,9 @@ function heldOf(deps: Deps, record: SessionRecord, checkpoints: CheckpointRecord
 
 export async function listItem(deps: Deps, record: SessionRecord): Promise<SessionListItem> {
   const { turns, queued, checkpoints } = await deps.sessions.counts(record.id);
-  const { id, name, title, environment, harness, repo, branch, state, status, phase } = record;
+  const { id, name, title, environment, harness, repo, branch, state, phase } = record;
   const { last_summary, last_active_at } = record;
+  const status = shownStatus(record);
   const shown = { id, name, title, environment, harness, repo: shownRepo(repo), branch, state, status, phase };
   return { ...shown, turns, queued, checkpoints, last_summary, last_active_at };
 }

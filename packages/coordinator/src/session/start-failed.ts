@@ -1,5 +1,5 @@
 /** A start that cannot succeed: the session says why, in the line that its cause gave. */
-import { HangarError } from "@hangar/shared";
+import { HangarError, startText } from "@hangar/shared";
 import type { ErrorCode } from "@hangar/shared";
 import { disposition } from "./leftover.ts";
 import type { Disposition } from "./leftover.ts";
@@ -36,13 +36,9 @@ export function startFailed(record: SessionRecord, now: number, line: string, fo
 
 /** Names what the start hung in. */
 export function startTimeout(minutes: number, record: Pick<SessionRecord, "phase" | "status">): HangarError {
-  const { phase, status } = record;
-  const hung = phase === null || phase === "starting" ? (status ?? "starting") : withDetail(PHASES[phase], status);
+  const hung = startText(record.phase, record.status);
   return new HangarError(
     "start_timeout",
     `The sandbox was not ready after ${minutes} min, and hung in: ${hung}. See its log, or raise start_timeout_minutes`,
   );
 }
-
-const PHASES = { cloning: "cloning", setup: "running setup", restoring: "restoring", ready: "getting ready" } as const;
-const withDetail = (words: string, detail: string | null): string => (detail === null ? words : `${words} (${detail})`);

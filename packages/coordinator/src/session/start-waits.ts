@@ -1,4 +1,5 @@
 /** What a start waits for outside of its daemon: shown in `get`, and said once in the events. */
+import { startText } from "@hangar/shared";
 import type { Deps } from "./ports.ts";
 import type { SessionRecord } from "./record.ts";
 import { oneLine } from "./turn.ts";
@@ -11,6 +12,9 @@ export async function startWaits(deps: Deps, { id, generation, nonce }: SessionR
   await deps.sessions.change(
     id,
     { from: ["STARTING"], generation, nonce, rev: record.rev },
-    { set: { status: detail }, events: [{ type: "phase", phase: "starting", detail }] },
+    {
+      set: { status: detail },
+      events: [{ type: "phase", phase: "starting", detail, text: startText("starting", detail) }],
+    },
   );
 }

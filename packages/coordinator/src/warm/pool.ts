@@ -3,7 +3,7 @@
  * that has claimed one is left alone. Every step may be done twice or cut off; records come before sandboxes and go before
  * them, so that what has no record is nobody's.
  */
-import { AGENT_ENV, HangarError, newWarmId, repoFolder } from "@hangar/shared";
+import { AGENT_ENV, HangarError, newWarmId, repoFolder, START_WORDS, startText } from "@hangar/shared";
 import type { EnvironmentRecord, WarmPoolStatus } from "@hangar/shared";
 import type { Deps, WarmRecord } from "../session/ports.ts";
 import { fingerprintOf } from "./fingerprint.ts";
@@ -87,7 +87,7 @@ async function checked(deps: Deps, warm: Listed, environment: EnvironmentRecord 
     return retire(deps, warm, "it was not heard of");
   }
   const hung = warm.state === "busy" && now - warm.changed_at >= settings.start_timeout_minutes * MINUTE;
-  if (hung) return fail(deps, warm, `not ready in time, and hung in: ${warm.detail ?? "starting"}`);
+  if (hung) return fail(deps, warm, `not ready in time, and hung in: ${startText("starting", warm.detail)}`);
   return warm;
 }
 
@@ -134,7 +134,7 @@ async function make(
     environment: environment.name,
     fingerprint,
     state: "busy",
-    detail: "starting",
+    detail: START_WORDS.starting,
     created_at: now,
     changed_at: now,
     retry_at: 0,
@@ -172,7 +172,7 @@ async function begin(deps: Deps, record: WarmRecord, environment: EnvironmentRec
   }
   if (!record.unbuilt) return record;
   // Its daemon may have said more by now: then this changes nothing.
-  return changed(deps, record, { detail: "starting", unbuilt: false, changed_at: deps.clock() });
+  return changed(deps, record, { detail: START_WORDS.starting, unbuilt: false, changed_at: deps.clock() });
 }
 
 async function changed(deps: Deps, record: WarmRecord, set: Partial<WarmRecord>): Promise<WarmRecord> {

@@ -42,9 +42,14 @@ it("a start shows what it waits for, once each, until its daemon is heard", asyn
   world.driver.said.set(id, { start: { waits: "pulling the image" } });
   await look();
   expect(await get()).toMatchObject({ state: "STARTING", phase: "starting", status: "pulling the image" });
-  expect((await events("phase")).map((event) => "detail" in event && event.detail)).toEqual([
+  // It runs, and its daemon is not heard yet: that is no longer what it waits for.
+  world.driver.said.set(id, { start: null });
+  await look();
+  expect(await get()).toMatchObject({ state: "STARTING", phase: "starting", status: "starting" });
+  expect((await events("phase")).map((event) => "text" in event && event.text)).toEqual([
     "adding a node to the cluster",
     "pulling the image",
+    "starting",
   ]);
   await Daemon.ready(world, one, id);
   await look();
@@ -61,8 +66,17 @@ it("a start that takes too long names what it hung in: the cluster's part, or th
 
   await one.sessions.open(OWNER, "fix", {});
   await one.loops.runDue();
+  expect(await get()).toMatchObject({ state: "STARTING", status: "starting" });
   const daemon = await Daemon.dial(world, one, (await get()).sandbox_id!);
+  // What a daemon says is not put in other words by itself.
+  await daemon.say({ type: "phase", phase: "cloning", detail: "/srv/repo.git", text: "something else" });
+  expect(await get()).toMatchObject({ status: "cloning (/srv/repo.git)" });
   await daemon.say({ type: "phase", phase: "setup", detail: null });
+  expect(await get()).toMatchObject({ status: "running setup" });
+  expect((await events("phase")).slice(-2)).toMatchObject([
+    { text: "cloning (/srv/repo.git)" },
+    { text: "running setup" },
+  ]);
   world.pass(16);
   await look();
   expect((await get()).status).toContain("hung in: running setup");

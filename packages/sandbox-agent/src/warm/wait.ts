@@ -3,7 +3,7 @@
  * is on disk before it counts, so that a daemon that is killed goes on as what it has become.
  */
 import { join } from "node:path";
-import { HangarError, redactor, SandboxId } from "@hangar/shared";
+import { HangarError, redactor, SandboxId, START_WORDS } from "@hangar/shared";
 import type { WarmBoot, WarmState } from "@hangar/shared";
 import { z } from "zod";
 import { pause } from "../backoff.ts";
@@ -39,7 +39,7 @@ class Waiting {
   readonly #redact;
   readonly #log;
   readonly #link: WarmLink;
-  #state: { state: WarmState; detail: string | null } = { state: "busy", detail: "starting" };
+  #state: { state: WarmState; detail: string | null } = { state: "busy", detail: START_WORDS.starting };
   #working: Promise<void> | null = null;
 
   constructor(config: Config, stop: AbortSignal) {

@@ -5,7 +5,7 @@
 import { existsSync, rmSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
-import { HangarError } from "@hangar/shared";
+import { HangarError, START_WORDS } from "@hangar/shared";
 import type { BootSpec, Redactor, WarmBoot } from "@hangar/shared";
 import { z } from "zod";
 import { checkOutBranch, cloneWorkspace, git, must } from "../clone.ts";
@@ -36,7 +36,7 @@ export const hasWarmWorkspace = (state: string, made: Made): boolean =>
 export async function makeWarmWorkspace(deps: WarmWorkspaceDeps, say: (doing: string) => void): Promise<void> {
   const { made, env, redact, signal, state } = deps;
   rmSync(file(state), { force: true });
-  say("cloning");
+  say(START_WORDS.cloning);
   await rm(made.cwd, { recursive: true, force: true });
   const { repo, cwd } = made;
   await cloneWorkspace({
@@ -103,7 +103,7 @@ async function setUp(
   say: (doing: string) => void,
 ): Promise<void> {
   if (made.setup === null || made.setup.trim() === "") return;
-  say("running setup");
+  say(START_WORDS.setup);
   await runSetup({ script: made.setup, cwd: made.cwd, env, state, redact, signal });
 }
 

@@ -10,7 +10,7 @@ import {
   ServerConfiguration,
   Watch,
 } from "@kubernetes/client-node";
-import { HangarError } from "@hangar/shared";
+import { HangarError, START_WAITS } from "@hangar/shared";
 import { z } from "zod";
 
 export interface Cluster {
@@ -101,7 +101,7 @@ export function clusterError(doing: string, error: unknown): HangarError {
   const message = apiMessage(error);
   const quota = /exceeded quota: ([^,\s]+)/.exec(message)?.[1];
   if (quota !== undefined) {
-    return new HangarError("quota_exhausted", `a quota is exhausted (${quota}): ${afterQuota(message)}`, {
+    return new HangarError("quota_exhausted", `${START_WAITS.quota(quota)}: ${afterQuota(message)}`, {
       cause: error,
     });
   }

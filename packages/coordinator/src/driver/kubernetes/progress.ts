@@ -1,4 +1,5 @@
 /** What the start of a pod waits for, in the spec's words (§5.7), or why it cannot succeed. Pure. */
+import { START_WAITS, START_WORDS } from "@hangar/shared";
 import type { StartProgress } from "../driver.ts";
 import { lastLine, oneLine } from "./view.ts";
 import type { Container, PodView, Said } from "./view.ts";
@@ -18,16 +19,16 @@ export function startProgress(pod: PodView, said: Said, now: number): StartProgr
   if (pod.spec.nodeName === "") return scheduling(pod, said);
   const pulling = said.get("Pulling");
   const pulled = said.get("Pulled");
-  if (pulling && (!pulled || pulled.at < pulling.at)) return waits("pulling the image");
-  return waits("starting");
+  if (pulling && (!pulled || pulled.at < pulling.at)) return waits(START_WAITS.pull);
+  return waits(START_WORDS.starting);
 }
 
 function scheduling(pod: PodView, said: Said): StartProgress {
   const refused = newest(said, ["FailedScaleUp", "FailedToScaleUpGroup"]);
   const scaling = said.get("TriggeredScaleUp");
   const quota = refused && quotaIn(refused.message);
-  if (quota && refused.at >= (scaling?.at ?? 0)) return waits(`a quota is exhausted (${quota})`);
-  if (scaling) return waits("adding a node to the cluster");
+  if (quota && refused.at >= (scaling?.at ?? 0)) return waits(START_WAITS.quota(quota));
+  if (scaling) return waits(START_WAITS.node);
   const scheduled = conditionOf(pod, "PodScheduled");
   if (scheduled?.status === "False" && scheduled.message !== "") {
     return waits(`waiting for a node with room (${oneLine(scheduled.message)})`);
@@ -63,7 +64,7 @@ function troubleOf(container: Container, said: Said, waitedMs: number): StartPro
           cause,
         ) || waitedMs >= PULL_PATIENCE_MS;
       if (final) return failed("image_pull_failed", `The image cannot be pulled: ${cause}`);
-      return waits(`pulling the image, which fails and is tried again (${cause})`);
+      return waits(`${START_WAITS.pull}, which fails and is tried again (${cause})`);
     }
     case "CrashLoopBackOff": {
       const last = container.lastState?.terminated;
@@ -74,7 +75,7 @@ function troubleOf(container: Container, said: Said, waitedMs: number): StartPro
           `The sandbox's daemon does not stay up (${how}): is its image a sandbox image?`,
         );
       }
-      return waits(`starting, which fails and is tried again (${how})`);
+      return waits(`${START_WORDS.starting}, which fails and is tried again (${how})`);
     }
     case "CreateContainerConfigError":
     case "CreateContainerError":
@@ -82,7 +83,7 @@ function troubleOf(container: Container, said: Said, waitedMs: number): StartPro
       if (waitedMs >= PULL_PATIENCE_MS) {
         return failed("cluster_refused", `The container cannot be made: ${oneLine(waiting.message || cause)}`);
       }
-      return waits(`starting, which fails and is tried again (${oneLine(waiting.message || cause)})`);
+      return waits(`${START_WORDS.starting}, which fails and is tried again (${oneLine(waiting.message || cause)})`);
     default:
       return null;
   }

@@ -68,14 +68,27 @@ const objectName = z
   .string()
   .regex(/^[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?$/)
   .describe("a name as Kubernetes takes it");
-const listOf = (pattern: RegExp): z.ZodType<readonly string[]> =>
+/** With commas or white space between; `sameAs`: what no two items may share. Says which item is wrong. */
+const listOf = (pattern: RegExp, sameAs: ((item: string) => string) | null = null) =>
   z
     .string()
     .transform((text) => text.split(/[\s,]+/).filter((item) => item !== ""))
-    .pipe(z.array(z.string().regex(pattern)));
+    .superRefine((items, context) => {
+      const refuse = (item: string, why: string): void =>
+        context.addIssue({ code: "custom", params: { why: `${JSON.stringify(item.slice(0, 200))} ${why}` } });
+      const seen = new Set<string>();
+      for (const item of items) {
+        if (!pattern.test(item)) return refuse(item, "is not one");
+        const same = sameAs?.(item);
+        if (same === undefined) continue;
+        if (seen.has(same)) return refuse(same, "is there twice");
+        seen.add(same);
+      }
+    });
 const names = listOf(/^[a-z0-9][a-z0-9-]{0,62}$/).describe("names of environments, with commas between");
-/** To environments, by `owner/repo`. */
-const repos = listOf(/^[\w.-]+\/[\w.-]+=[a-z0-9][a-z0-9-]{0,62}$/)
+/** To environments, by `owner/repo`, which GitHub takes in any case. */
+const REPO = /^(?![-.])[\w.-]{1,100}\/(?!\.{1,2}=)[\w.-]{1,100}=[a-z0-9][a-z0-9-]{0,62}$/;
+const repos = listOf(REPO, (pair) => pair.replace(/=.*/, "").toLowerCase())
   .transform((pairs) => Object.fromEntries(pairs.map((pair) => pair.split("=") as [string, string])))
   .describe("OWNER/REPO=ENVIRONMENT, several with commas between");
 
@@ -229,7 +242,7 @@ export const SETTINGS = [
   }),
   setting("github_repos", repos, null, {
     defaultText: "none",
-    what: "Which environment a GitHub repo's work runs in; their images are built when Hangar starts, too.",
+    what: "Which environment a GitHub repo's work runs in, one for each repo; their images are built when Hangar starts, too.",
   }),
   setting("isolation", oneOf("auto", "plain"), "auto", {
     what: "`auto`: local sandboxes are kept apart with bubblewrap where it works; `plain`: they are plain folders.",
@@ -365,7 +378,9 @@ function readOne(setting: Setting, env: Readonly<Record<string, string | undefin
   const parsed = setting.schema.safeParse(text);
   if (parsed.success) return parsed.data;
   const was = setting.secret ? "not valid" : JSON.stringify(text.slice(0, 200));
-  throw new HangarError("invalid_request", `${setting.env} is ${was}: give ${setting.schema.description ?? "another"}`);
+  const why = parsed.error.issues.map((issue) => (issue.code === "custom" ? issue.params?.["why"] : undefined))[0];
+  const which = typeof why === "string" ? `${why}; ` : "";
+  throw new HangarError("invalid_request", `${setting.env} is ${was}: ${which}give ${setting.schema.description}`);
 }
 
 const defaultDataDir = (env: Readonly<Record<string, string | undefined>>): string => {

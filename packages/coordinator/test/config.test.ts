@@ -72,6 +72,40 @@ describe("readConfig", () => {
     expect(() => readConfig({ ...HOME, [name]: value })).toThrow(line);
   });
 
+  it("takes GitHub repos and environments, however they are set apart", () => {
+    const config = readConfig({
+      ...HOME,
+      HANGAR_GITHUB_REPOS: " acme/web=web, acme/.github=web,\n octo_cat/A.b-c=api ,",
+      HANGAR_PREBUILD_ENVIRONMENTS: "web,api",
+    });
+    expect(config.github_repos).toEqual({ "acme/web": "web", "acme/.github": "web", "octo_cat/A.b-c": "api" });
+    expect(config.prebuild_environments).toEqual(["web", "api"]);
+    expect(readConfig({ ...HOME, HANGAR_GITHUB_REPOS: "acme/constructor=web" }).github_repos).toEqual({
+      "acme/constructor": "web",
+    });
+  });
+
+  it.each([
+    ["acme/web", '"acme/web" is not one'],
+    ["a/b=c,acme=web", '"acme=web" is not one'],
+    ["https://github.com/acme/web=web", '"https://github.com/acme/web=web" is not one'],
+    ["acme/web=Web", '"acme/web=Web" is not one'],
+    ["acme/web=web=api", '"acme/web=web=api" is not one'],
+    ["acme/..=web", '"acme/..=web" is not one'],
+    ["../web=web", '"../web=web" is not one'],
+    ["acme/web=../../etc", '"acme/web=../../etc" is not one'],
+    ["acme/w\u0000eb=web", String.raw`"acme/w\u0000eb=web" is not one`],
+    ["acme/wéb=web", '"acme/wéb=web" is not one'],
+    ["acme/web=a,Acme/Web=b", '"acme/web" is there twice'],
+    ["=", '"=" is not one'],
+    [`acme/${"x".repeat(100_000)}=web`, "is not one"],
+  ])("refuses the GitHub repos %j, and says which is wrong", (value, why) => {
+    const read = () => readConfig({ ...HOME, HANGAR_GITHUB_REPOS: value });
+    expect(read).toThrow(/^HANGAR_GITHUB_REPOS is ".*; give OWNER\/REPO=ENVIRONMENT, several with commas between$/);
+    expect(read).toThrow(why);
+    expect(read).toThrow(/^.{1,600}$/);
+  });
+
   it("finds the cluster's configuration as kubectl does, where pods are asked for", () => {
     const env = { ...HOME, HANGAR_DRIVER: "kubernetes" };
     expect(readConfig(HOME).kubeconfig).toBeNull();

@@ -9,6 +9,7 @@ import { fileURLToPath } from "node:url";
 import { ClientConfig, Status } from "@hangar/shared";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { endAll } from "../../../test/support/hangar.ts";
+import { StandInApi } from "./driver/kubernetes/stand-in-api.ts";
 import { KEY, StrictS3 } from "./store/strict-s3.ts";
 
 const BIN = fileURLToPath(new URL("../bin/hangar-coordinator.mjs", import.meta.url));
@@ -82,6 +83,13 @@ const said = (coordinator: Coordinator): string[] =>
     .stderr()
     .split("\n")
     .filter((line) => line !== "" && !line.startsWith("{"));
+
+const logged = (coordinator: Coordinator): { msg?: string; environment?: string }[] =>
+  coordinator
+    .stderr()
+    .split("\n")
+    .filter((line) => line.startsWith("{") && line.endsWith("}"))
+    .map((line) => JSON.parse(line) as object);
 
 async function runningIn(folder: string): Promise<string[]> {
   const found: string[] = [];
@@ -201,11 +209,75 @@ it("keeps checkpoints in an s3:// bucket where one is named", async () => {
   }
 });
 
+it("builds at start-up the images of environments that are named, or that a GitHub repo's work runs in", async () => {
+  const api = new StandInApi();
+  try {
+    const cluster = {
+      HANGAR_DRIVER: "kubernetes",
+      HANGAR_KUBERNETES_CONFIG: await api.start(),
+      HANGAR_SANDBOX_URL: "http://192.0.2.1:4747",
+      HANGAR_SANDBOX_IMAGE: "registry.example/hangar-sandbox:1",
+      HANGAR_IMAGE_BUILDER: "buildkit",
+      HANGAR_IMAGE_BUILD_NAMESPACE: "boxes",
+      HANGAR_IMAGE_REGISTRY: "registry.example/hangar",
+    };
+    const jobs = () => [...api.objects.keys()].filter((key) => key.startsWith("jobs/"));
+    const dockerfiles = () =>
+      jobs().map((key) => {
+        const [container] = api.objects.get(key)!["spec"].template.spec.containers as [{ env: { value: string }[] }];
+        return Buffer.from(container.env[1]!.value, "base64").toString();
+      });
+    const first = start(cluster);
+    const { url } = await first.ready();
+    const { token } = await clientConfig();
+    for (const name of ["mapped", "named", "both", "neither", "without"]) {
+      const build = name === "without" ? null : { dockerfile: `FROM ${name}` };
+      const answer = await fetch(`${url}/api/environments/${name}`, {
+        method: "PUT",
+        headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
+        body: JSON.stringify({ name, kubernetes: { build } }),
+      });
+      expect(answer.status).toBe(200);
+    }
+    await first.stop("SIGTERM");
+    expect(jobs()).toEqual([]);
+
+    const ahead = {
+      HANGAR_GITHUB_REPOS: "acme/web=mapped,acme/site=mapped,acme/x=both,acme/y=gone,acme/z=without",
+      HANGAR_PREBUILD_ENVIRONMENTS: "named,both",
+    };
+    const second = start({ ...cluster, ...ahead });
+    await second.ready();
+    await expect.poll(() => dockerfiles().toSorted()).toEqual(["FROM both", "FROM mapped", "FROM named"]);
+    const wasSaid = (message: string) =>
+      logged(second)
+        .filter(({ msg }) => msg === message)
+        .map(({ environment }) => environment)
+        .toSorted((a = "", b = "") => (a < b ? -1 : 1));
+    await expect.poll(() => wasSaid("an environment to prebuild is not there")).toEqual(["gone"]);
+    for (const key of jobs()) {
+      const conditions = [{ type: "Complete", status: "True" }];
+      api.change("jobs", key.slice("jobs/".length), (job) => void (job["status"] = { conditions }));
+    }
+    const built = "an environment's image is built";
+    await expect.poll(() => wasSaid(built), { timeout: 15_000 }).toEqual(["both", "mapped", "named"]);
+    expect(jobs()).toHaveLength(3);
+    await second.stop("SIGTERM");
+  } finally {
+    await api.stop();
+  }
+}, 60_000);
+
 describe("does not start, and says why in one line:", () => {
   it("a setting that is not valid (exit 2)", async () => {
     const coordinator = start({ HANGAR_PORT: "http" });
     expect(await coordinator.ended).toBe(2);
     expect(coordinator.stderr()).toBe('hangar: HANGAR_PORT is "http": give a whole number from 0 to 65535\n');
+    const repos = start({ HANGAR_GITHUB_REPOS: "acme/web=web,acme/web=api" });
+    expect(await repos.ended).toBe(2);
+    expect(repos.stderr()).toBe(
+      'hangar: HANGAR_GITHUB_REPOS is "acme/web=web,acme/web=api": "acme/web" is there twice; give OWNER/REPO=ENVIRONMENT, several with commas between\n',
+    );
   });
 
   it("a port that is given and taken", async () => {

@@ -1,5 +1,5 @@
 /**
- * A stand-in for a Kubernetes API server, on loopback: pods, secrets, events and network policies of one namespace, with
+ * A stand-in for a Kubernetes API server, on loopback: pods, secrets, events, jobs and network policies of one namespace, with
  * lists, watches, conflicts and 410. For what a one-node test cluster cannot show; the driver's other tests run on a real one.
  */
 import { once } from "node:events";
@@ -19,6 +19,7 @@ const KINDS: Readonly<Record<string, string>> = {
   secrets: "Secret",
   events: "Event",
   networkpolicies: "NetworkPolicy",
+  jobs: "Job",
   // As the definitions of GKE Pod Snapshots have them.
   podsnapshotpolicies: "PodSnapshotPolicy",
   podsnapshotmanualtriggers: "PodSnapshotManualTrigger",

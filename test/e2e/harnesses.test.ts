@@ -1,14 +1,17 @@
 /**
  * What each agent's session survives, with its real program against a stand-in model on loopback: another sandbox, kill -9 in
- * mid-turn, another Hangar, a transcript of 100 MB; and that no credential leaves, wherever it lies in the home.
+ * mid-turn, another Hangar, a transcript of 100 MB; and that no credential leaves, wherever it lies in the home. Antigravity's
+ * program is not published: a stand-in runs in its place, and its tests, which are called so, say nothing of the real one.
  */
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
-import { readdir, readFile, stat } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rm, stat } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { delimiter, dirname, join } from "node:path";
 import type { Session, Turn } from "@hangar/shared";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { startAnthropic } from "../stand-ins/anthropic.ts";
+import { installAntigravityStandIn } from "../stand-ins/antigravity.ts";
 import { startOpenAi } from "../stand-ins/openai.ts";
 import type { StandIn } from "../stand-ins/server.ts";
 import { type AgentCli, agentClis } from "../support/agent-clis.ts";
@@ -20,33 +23,69 @@ const RECALL = "what did I ask you to remember?";
 const LONG = 100_000_000;
 
 interface Agent {
-  readonly name: AgentCli;
+  readonly name: AgentCli | "antigravity";
+  readonly title: string;
   readonly key: string;
   readonly model: string | null;
   /** Its own process, by its command line, which pi rewrites. */
   readonly program: RegExp;
+  /** It goes on with a copy of a conversation; where not, a fork begins with an account. */
+  readonly forks: boolean;
 }
 const AGENTS: readonly Agent[] = [
-  { name: "claude", key: "ANTHROPIC_API_KEY", model: null, program: /^\S*claude -p / },
-  { name: "codex", key: "OPENAI_API_KEY", model: "gpt-5-stand-in", program: /codex\S* exec / },
-  { name: "pi", key: "ANTHROPIC_API_KEY", model: "anthropic/claude-opus-5-5", program: /^pi *$/ },
+  {
+    name: "claude",
+    title: "claude",
+    key: "ANTHROPIC_API_KEY",
+    model: null,
+    program: /^\S*claude -p /,
+    forks: true,
+  },
+  {
+    name: "codex",
+    title: "codex",
+    key: "OPENAI_API_KEY",
+    model: "gpt-5-stand-in",
+    program: /codex\S* exec /,
+    forks: true,
+  },
+  {
+    name: "pi",
+    title: "pi",
+    key: "ANTHROPIC_API_KEY",
+    model: "anthropic/claude-opus-5-5",
+    program: /^pi *$/,
+    forks: true,
+  },
+  {
+    name: "antigravity",
+    title: "antigravity, by a stand-in for its program",
+    key: "GEMINI_API_KEY",
+    model: "stand-in-model",
+    program: /antigravity\.ts --print=/,
+    forks: false,
+  },
 ];
 
 let here: TestHangar;
 let there: TestHangar;
 let anthropic: StandIn;
 let openai: StandIn;
+/** The folder of the program that stands in for Antigravity's. */
+let standIn: string;
 
 beforeAll(async () => {
   [anthropic, openai] = await Promise.all([startAnthropic(), startOpenAi()]);
   // pi runs on a Node newer than the system may have.
-  const PATH = [await agentClis(), dirname(process.execPath), process.env["PATH"] ?? ""].join(delimiter);
+  standIn = await mkdtemp(join(tmpdir(), "hangar-agy-"));
+  await installAntigravityStandIn(standIn);
+  const PATH = [await agentClis(), standIn, dirname(process.execPath), process.env["PATH"] ?? ""].join(delimiter);
   here = await startHangar({ PATH, HANGAR_IDLE_PASS_SECONDS: "1", HANGAR_HEARTBEAT_SECONDS: "1" });
   // Without a sandbox's own view of the disk the workspaces lie at other paths.
   there = await startHangar({ PATH, HANGAR_ISOLATION: "plain" });
   const remote = await makeRemote(here.dir);
   for (const hangar of [here, there]) {
-    for (const key of ["ANTHROPIC_API_KEY", "OPENAI_API_KEY"])
+    for (const key of ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"])
       await hangar.api("PUT", `/api/secrets/${key}`, { value: KEY });
   }
   for (const { name, key } of AGENTS) {
@@ -58,6 +97,7 @@ beforeAll(async () => {
         ANTHROPIC_BASE_URL: anthropic.url,
         OPENAI_BASE_URL: `${openai.url}/v1`,
         CLAUDE_CODE_MAX_RETRIES: "1",
+        ANTIGRAVITY_STAND_IN_MODEL: anthropic.url,
       },
     });
   }
@@ -65,6 +105,7 @@ beforeAll(async () => {
 afterAll(async () => {
   await Promise.all([here?.close(), there?.close()]);
   await Promise.all([anthropic?.close(), openai?.close()]);
+  await rm(standIn, { recursive: true, force: true });
 });
 
 const start = async ({ name, model }: Agent, session: string): Promise<void> => {
@@ -119,7 +160,7 @@ async function digest(path: string, bytes: number): Promise<string> {
 }
 
 describe.each(AGENTS)(
-  "$name",
+  "$title",
   (agent) => {
     const { name } = agent;
 
@@ -186,7 +227,8 @@ describe.each(AGENTS)(
       const conversations = new Set([(await here.session(session)).harness_session]);
       for (const [i, word] of ["quartz", "feldspar", "basalt"].entries()) {
         const fork = sessions[i]?.name ?? "";
-        expect(await here.turn(fork, `please remember ${word}`, 180)).toMatchObject({ state: "done", handoff: false });
+        const first = await here.turn(fork, `please remember ${word}`, 180);
+        expect(first).toMatchObject({ state: "done", handoff: !agent.forks });
         conversations.add((await recalls(fork, `heliotrope, ${word}`)).harness_session);
         // Elsewhere too: its own checkpoint has all that its copy of the conversation needs.
         await suspend(fork);
@@ -198,6 +240,8 @@ describe.each(AGENTS)(
       await here.api("DELETE", `/api/sessions/${session}?force=true`);
     });
 
+    // The stand-in's store is of its own kind, and one of that length would say nothing.
+    if (name === "antigravity") return;
     test("a transcript of 100 MB: goes on where it is and elsewhere, and only what it grows by is kept anew", async () => {
       const session = `${name}-long`;
       await start(agent, session);

@@ -1,10 +1,8 @@
 /** The spec's acceptance 1 and 2, on real pods: work survives its pod, and the same conversation goes on in another one. */
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import type { Session } from "@hangar/shared";
-import { sleep, type TestHangar } from "../support/hangar.ts";
-import { findCluster, openCluster, type TestCluster } from "./cluster.ts";
-
-const found = await findCluster();
+import { sleep } from "../support/hangar.ts";
+import { onCluster } from "./on-cluster.ts";
 
 const WORK = `
 set -e
@@ -17,50 +15,40 @@ echo "first turn done"
 `;
 const LOOK = `git rev-parse HEAD; git branch --show-current; git status --porcelain=v1; git ls-files -s | sha256sum; sha256sum untracked.bin staged.txt src/f1.txt; stat -c %a src/f2.txt`;
 
-describe.skipIf(found === null)("on a cluster", { timeout: 300_000 }, () => {
-  let cluster: TestCluster;
-  let hangar: TestHangar;
-  let remote: string;
-
-  beforeAll(async () => {
-    cluster = await openCluster(found!);
-    ({ hangar, remote } = await cluster.hangar({ HANGAR_USE_KEEPS_AWAKE_SECONDS: "2" }));
-  }, 300_000);
-  afterAll(() => cluster?.close(), 120_000);
-
+await onCluster({ timeout: 300_000, settings: () => ({ HANGAR_USE_KEEPS_AWAKE_SECONDS: "2" }) }, (on) => {
   test("new, turn, suspend: the pod is gone; send: another pod has everything, and the conversation goes on", async () => {
-    await hangar.api("POST", "/api/sessions", { name: "csv-fix", repo: remote, harness: "script" });
-    const first = await hangar.turn("csv-fix", WORK);
+    await on.hangar.api("POST", "/api/sessions", { name: "csv-fix", repo: on.remote, harness: "script" });
+    const first = await on.hangar.turn("csv-fix", WORK);
     expect(first).toMatchObject({ state: "done", exit_code: 0 });
-    const before = await hangar.exec("csv-fix", "sh", "-c", LOOK);
-    const live = await hangar.session("csv-fix");
-    expect(await cluster.podNames()).toEqual([live.sandbox_id]);
-    const phases = (await hangar.events("csv-fix")).flatMap(({ event }) =>
+    const before = await on.hangar.exec("csv-fix", "sh", "-c", LOOK);
+    const live = await on.hangar.session("csv-fix");
+    expect(await on.cluster.podNames()).toEqual([live.sandbox_id]);
+    const phases = (await on.hangar.events("csv-fix")).flatMap(({ event }) =>
       event.type === "phase" ? [event.text] : [],
     );
     expect(phases).toContain("starting");
-    expect(phases.indexOf(`cloning (${remote})`)).toBeGreaterThan(phases.indexOf("starting"));
+    expect(phases.indexOf(`cloning (${on.remote})`)).toBeGreaterThan(phases.indexOf("starting"));
     expect(phases.at(-1)).toBe("ready");
 
-    await hangar.api("POST", "/api/sessions/csv-fix/suspend", {});
-    const suspended = await hangar.until("csv-fix", "suspended", (s) => s.state === "SUSPENDED");
+    await on.hangar.api("POST", "/api/sessions/csv-fix/suspend", {});
+    const suspended = await on.hangar.until("csv-fix", "suspended", (s) => s.state === "SUSPENDED");
     expect(suspended.checkpoints.at(-1)).toMatchObject({ paired: true, proved: true, bad: null, left_out: [] });
-    await expect.poll(() => cluster.podNames(), { timeout: 150_000, interval: 500 }).toEqual([]);
-    const secrets = await cluster.api.core.listNamespacedSecret({ namespace: cluster.namespace });
+    await expect.poll(() => on.cluster.podNames(), { timeout: 150_000, interval: 500 }).toEqual([]);
+    const secrets = await on.cluster.api.core.listNamespacedSecret({ namespace: on.cluster.namespace });
     expect(secrets.items.filter((secret) => secret.metadata?.name?.startsWith("sbx-"))).toEqual([]);
 
-    const second = await hangar.turn("csv-fix", LOOK);
+    const second = await on.hangar.turn("csv-fix", LOOK);
     expect(second).toMatchObject({ state: "done", harness_session: first.harness_session, conversation_lost: false });
-    const after = await hangar.exec("csv-fix", "sh", "-c", LOOK);
+    const after = await on.hangar.exec("csv-fix", "sh", "-c", LOOK);
     expect(after.stdout).toBe(before.stdout);
-    const again = await hangar.session("csv-fix");
+    const again = await on.hangar.session("csv-fix");
     expect(again.generation).toBe(2);
     expect(again.restored_from).toMatchObject({ verified: true, missing: [] });
   });
 
   test("the sandbox has no rights and no credentials of the cluster", async () => {
     const look = `id -u; ls /var/run/secrets 2>&1; touch /x 2>&1; grep -E 'CapEff|NoNewPrivs|Seccomp:' /proc/self/status`;
-    const { stdout } = await hangar.exec("csv-fix", "sh", "-c", look);
+    const { stdout } = await on.hangar.exec("csv-fix", "sh", "-c", look);
     expect(stdout).toMatch(/^1000\n/);
     expect(stdout).toContain("/var/run/secrets': No such file");
     expect(stdout).toContain("Read-only file system");
@@ -70,53 +58,58 @@ describe.skipIf(found === null)("on a cluster", { timeout: 300_000 }, () => {
   });
 
   test("a terminal runs in the pod and keeps its session awake; left, it suspends when idle", async () => {
-    await hangar.api("PATCH", "/api/sessions/csv-fix", { idle_minutes: 0.1 });
-    const terminal = await hangar.terminal("csv-fix");
+    await on.hangar.api("PATCH", "/api/sessions/csv-fix", { idle_minutes: 0.1 });
+    const terminal = await on.hangar.terminal("csv-fix");
     terminal.send(new TextEncoder().encode("echo at-$((40 + 2)); cat committed.txt; echo typed > typed.txt\n"));
     await expect.poll(() => terminal.text(), { timeout: 30_000 }).toMatch(/at-42\s+committed/);
     await sleep(12_000);
-    expect(await hangar.session("csv-fix")).toMatchObject({ state: "IDLE" });
+    expect(await on.hangar.session("csv-fix")).toMatchObject({ state: "IDLE" });
     const closed = new Promise((resolve) => terminal.addEventListener("close", resolve));
     terminal.close();
     await closed;
-    const after = await hangar.until("csv-fix", "suspended", (s) => s.state === "SUSPENDED", 90);
+    const after = await on.hangar.until("csv-fix", "suspended", (s) => s.state === "SUSPENDED", 90);
     expect(after.status).toContain("without activity");
     expect(after.checkpoints.at(-1)).toMatchObject({ reason: "suspend" });
   });
 
   test("at its time limit a checkpoint is taken before the pod goes", async () => {
     const kubernetes = { requests: { cpu: "20m", memory: "64Mi" } };
-    const environment = { name: "limited", repo: remote, harness: "script", ttl_minutes: 0.15, kubernetes };
-    await hangar.api("PUT", "/api/environments/limited", environment);
-    await hangar.api("POST", "/api/sessions", {
+    const environment = { name: "limited", repo: on.remote, harness: "script", ttl_minutes: 0.15, kubernetes };
+    await on.hangar.api("PUT", "/api/environments/limited", environment);
+    await on.hangar.api("POST", "/api/sessions", {
       name: "limited",
       environment: "limited",
       message: "echo kept > kept.txt",
     });
-    const after = await hangar.until("limited", "suspended", (s) => s.state === "SUSPENDED", 120);
+    const after = await on.hangar.until("limited", "suspended", (s) => s.state === "SUSPENDED", 120);
     expect(after.status).toContain("time limit");
     expect(after.checkpoints.at(-1)).toMatchObject({ bad: null });
-    const turn = await hangar.turn("limited", "cat kept.txt");
+    const turn = await on.hangar.turn("limited", "cat kept.txt");
     expect(turn.summary).toContain("kept");
-    await hangar.api("DELETE", "/api/sessions/limited?force=1");
+    await on.hangar.api("DELETE", "/api/sessions/limited?force=1");
   });
 
   test("20 sessions at once go through a turn, suspend and open, each with its own", async () => {
     const kubernetes = { requests: { cpu: "10m", memory: "32Mi" }, limits: { memory: "1Gi" } };
-    await hangar.api("PUT", "/api/environments/many", { name: "many", repo: remote, harness: "script", kubernetes });
+    await on.hangar.api("PUT", "/api/environments/many", {
+      name: "many",
+      repo: on.remote,
+      harness: "script",
+      kubernetes,
+    });
     const names = Array.from({ length: 20 }, (_, i) => `many-${i}`);
     await Promise.all(
       names.map((name) =>
-        hangar.api("POST", "/api/sessions", { name, environment: "many", message: `echo ${name} > own.txt` }),
+        on.hangar.api("POST", "/api/sessions", { name, environment: "many", message: `echo ${name} > own.txt` }),
       ),
     );
     const each = (what: string, is: (s: Session) => boolean) =>
-      Promise.all(names.map((name) => hangar.until(name, what, is, 240)));
+      Promise.all(names.map((name) => on.hangar.until(name, what, is, 240)));
     await each("through", (s) => s.state === "IDLE" && s.turns[0]?.state === "done");
-    await Promise.all(names.map((name) => hangar.api("POST", `/api/sessions/${name}/suspend`, {})));
+    await Promise.all(names.map((name) => on.hangar.api("POST", `/api/sessions/${name}/suspend`, {})));
     await each("suspended", (s) => s.state === "SUSPENDED");
     await Promise.all(
-      names.map((name) => hangar.api("POST", `/api/sessions/${name}/send`, { message: "cat own.txt" })),
+      names.map((name) => on.hangar.api("POST", `/api/sessions/${name}/send`, { message: "cat own.txt" })),
     );
     const after = await each("through again", (s) => s.state === "IDLE" && s.turns[1]?.state === "done");
     expect(after.map((session) => session.turns[1]?.summary?.trim())).toEqual(names);

@@ -200,7 +200,7 @@ export async function putBack(
 }
 
 const OPERATION =
-  /^(?:MERGE_HEAD|MERGE_MSG|MERGE_MODE|SQUASH_MSG|CHERRY_PICK_HEAD|REVERT_HEAD|REBASE_HEAD|BISECT_.*|rebase-merge|rebase-apply|sequencer)$/;
+  /^(?:MERGE_HEAD|MERGE_MSG|MERGE_MODE|MERGE_RR|MERGE_AUTOSTASH|SQUASH_MSG|CHERRY_PICK_HEAD|REVERT_HEAD|REBASE_HEAD|ORIG_HEAD|AUTO_MERGE|BISECT_.*|NOTES_MERGE_.*|rebase-merge|rebase-apply|sequencer)$/;
 
 /** All that git and the disk say of a working tree, without the engine: what must be equal before and after. */
 export function describeTree(repo: string, home: string): Record<string, unknown> {
@@ -256,6 +256,8 @@ export function describeTree(repo: string, home: string): Record<string, unknown
       "refs/notes",
       "refs/bisect",
       "refs/keep",
+      "refs/rewritten",
+      "refs/worktree",
     ),
     upstreams: git("config", "--local", "--get-regexp", "^branch\\."),
     stash: git("stash", "list", "--format=%gd %gs %H %T %P"),

@@ -104,8 +104,8 @@ async function lockCluster() {
   return await lockWithin(join(cache, "cluster.lock"), 20 * 60_000);
 }
 
-/** A namespace of its own. One test file at a time has the cluster. */
-export async function openCluster(found: Found): Promise<TestCluster> {
+/** A namespace of its own. One test file at a time has the cluster. `manifests`: whose Roles the coordinator has besides. */
+export async function openCluster(found: Found, manifests: readonly string[] = []): Promise<TestCluster> {
   const lock = await lockCluster();
   const namespace = `hangar-test-${Date.now().toString(36)}`;
   const api = connectCluster({ kubeconfig: found.kubeconfig, namespace });
@@ -116,7 +116,7 @@ export async function openCluster(found: Found): Promise<TestCluster> {
   const dir = await mkdtemp(join(tmpdir(), "hangar-cluster-"));
   closing.push(() => rm(dir, { recursive: true, force: true }));
   const kubeconfig = join(dir, "kubeconfig");
-  await writeFile(kubeconfig, await leastRights(found, api), { mode: 0o600 });
+  await writeFile(kubeconfig, await leastRights(found, api, await rights(["base", ...manifests])), { mode: 0o600 });
   const settings = {
     HANGAR_DRIVER: "kubernetes",
     HANGAR_KUBERNETES_CONFIG: kubeconfig,
@@ -173,20 +173,28 @@ export async function openCluster(found: Found): Promise<TestCluster> {
 }
 
 /** What the manifests allow a coordinator, and nothing else. */
-async function rights(): Promise<V1PolicyRule[]> {
-  const text = await readFile(join(root, "terraform/manifests/base/rbac.yaml"), "utf8");
-  const role = (loadAllYaml(text) as V1Role[]).find(({ kind }) => kind === "Role");
-  return role?.rules ?? [];
+async function rights(manifests: readonly string[]): Promise<V1PolicyRule[]> {
+  const rules: V1PolicyRule[] = [];
+  for (const name of manifests) {
+    const text = await readFile(join(root, "terraform/manifests", name, "rbac.yaml"), "utf8");
+    const role = (loadAllYaml(text) as V1Role[]).find(({ kind }) => kind === "Role");
+    rules.push(...(role?.rules ?? []));
+  }
+  return rules;
 }
 
 /** The kubeconfig of a service account that may do that in the tests' namespace. */
-async function leastRights({ kubeconfig }: Found, { core, namespace }: Cluster): Promise<string> {
+async function leastRights(
+  { kubeconfig }: Found,
+  { core, namespace }: Cluster,
+  rules: V1PolicyRule[],
+): Promise<string> {
   const config = new KubeConfig();
   config.loadFromFile(kubeconfig);
   const rbac = config.makeApiClient(RbacAuthorizationV1Api);
   const name = "hangar-coordinator";
   await core.createNamespacedServiceAccount({ namespace, body: { metadata: { name } } });
-  await rbac.createNamespacedRole({ namespace, body: { metadata: { name }, rules: await rights() } });
+  await rbac.createNamespacedRole({ namespace, body: { metadata: { name }, rules } });
   await rbac.createNamespacedRoleBinding({
     namespace,
     body: {

@@ -29,14 +29,19 @@ await onCluster(
     });
 
     const environment = async (name: string, script: string, more: object = {}): Promise<void> => {
-      const kubernetes = { build: { script }, image_pull_policy: "Never" };
+      const requests = { cpu: "20m", memory: "64Mi" };
+      const kubernetes = { build: { script }, image_pull_policy: "Never", requests };
       await on.hangar.api("PUT", `/api/environments/${name}`, { name, repo: on.remote, kubernetes, ...more });
     };
     const session = async (name: string, script: string): Promise<void> => {
       await environment(name, script);
       await on.hangar.api("POST", "/api/sessions", { name, environment: name });
     };
-    const job = async () => (await batch.listNamespacedJob({ namespace: on.cluster.namespace })).items[0];
+    /** The one that is not over. */
+    const job = async () =>
+      (await batch.listNamespacedJob({ namespace: on.cluster.namespace })).items.find(
+        ({ status }) => (status?.conditions ?? []).length === 0,
+      );
     /** As if it had been pushed: the job's name, and the image's. */
     const finish = async (): Promise<{ name: string; image: string }> => {
       const name = (await job())?.metadata?.name ?? "";

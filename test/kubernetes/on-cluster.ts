@@ -24,6 +24,8 @@ interface Options {
   /** What this machine must be able to do to the node; none: any cluster does. */
   readonly rigOnly?: string;
   readonly timeout?: number;
+  /** Of terraform/manifests, beside the base: what they allow the coordinator. */
+  readonly manifests?: readonly string[];
   readonly settings?: (on: Pick<OnCluster, "found" | "cluster">) => Record<string, string>;
 }
 
@@ -37,7 +39,7 @@ export async function onCluster(options: Options, tests: (on: OnCluster) => void
     let cluster: TestCluster | undefined;
     let made: { hangar: TestHangar; remote: string } | undefined;
     beforeAll(async () => {
-      cluster = await openCluster(found!);
+      cluster = await openCluster(found!, options.manifests);
       made = await cluster.hangar(options.settings?.({ found: found!, cluster }));
     }, 300_000);
     afterAll(() => cluster?.close(), 120_000);

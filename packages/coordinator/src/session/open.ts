@@ -78,7 +78,10 @@ export async function makeSandbox(deps: Deps, id: string): Promise<void> {
     const code = error instanceof HangarError ? error.code : "internal";
     const line =
       error instanceof HangarError ? error.message : "The sandbox could not be made: see the coordinator's log";
-    deps.log.warn({ session: id, sandbox: record.sandbox_id, code, error }, "a sandbox could not be made");
+    // A build takes as long as it takes; anything else is worth a line each time.
+    if (code !== "image_building") {
+      deps.log.warn({ session: id, sandbox: record.sandbox_id, code, error }, "a sandbox could not be made");
+    }
     // What helps on a retry is tried again by the next look, until the start's time-out.
     if (error instanceof HangarError && error.retryable) return await startWaits(deps, record, line);
     await failStart(deps, record, isErrorCode(code) ? code : "internal", line);

@@ -1,4 +1,5 @@
 /** `hangar-agent snapshot` and `restore`: checkpoints between folders, by the daemon's own engine. One JSON report on stdout. */
+import { createHash } from "node:crypto";
 import {
   copyFileSync,
   existsSync,
@@ -9,11 +10,20 @@ import {
   readFileSync,
   realpathSync,
   rmSync,
+  statSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, dirname, join, resolve } from "node:path";
 import { parseArgs } from "node:util";
-import { CheckpointReason, ConversationFolder, HangarError, newCheckpointId } from "@hangar/shared";
+import {
+  CheckpointReason,
+  CommitMarker,
+  ConversationFolder,
+  HangarError,
+  newCheckpointId,
+  type Part,
+  SessionId,
+} from "@hangar/shared";
 import { CONVERSATION_ROOTS, type ConversationRoot } from "./checkpoint/conversation.ts";
 import { parentFrom, readChannels, readDocument } from "./checkpoint/decode.ts";
 import {
@@ -49,11 +59,29 @@ async function plainly(
   try {
     return await command(argv);
   } catch (error) {
-    const { code, syscall, path } = error as NodeJS.ErrnoException;
+    const { code, syscall, path, dest } = error as NodeJS.ErrnoException & { dest?: string };
     if (error instanceof HangarError || code === undefined || syscall === undefined) throw error;
-    throw new HangarError("internal", `${syscall} ${path ?? ""}: ${code}`, { cause: error });
+    throw new HangarError(
+      "internal",
+      `${dest ?? path ?? syscall} ${REFUSALS[code] ?? `cannot be used (${syscall}: ${code})`}`,
+      {
+        cause: error,
+      },
+    );
   }
 }
+
+const FULL = "lies on a full disk: free some space and try again";
+const REFUSALS: Readonly<Record<string, string>> = {
+  ENOENT: "is not there: name one that is",
+  ENOTDIR: "leads through a file: name a folder",
+  EISDIR: "is a folder: name a file",
+  EACCES: "may not be used: look at its permissions",
+  EPERM: "may not be used: look at its permissions",
+  EROFS: "lies on a disk that is read-only: name another place",
+  ENOSPC: FULL,
+  EDQUOT: FULL,
+};
 
 async function takeSnapshot(argv: readonly string[]): Promise<number> {
   const values = parse(argv, SNAPSHOT_USAGE, {
@@ -72,27 +100,36 @@ async function takeSnapshot(argv: readonly string[]): Promise<number> {
     reason: { type: "string", default: "manual" },
     conversations: { type: "string", multiple: true },
   } as const);
-  const out = resolve(need(values.out, "--out", SNAPSHOT_USAGE));
-  if (existsSync(out) && readdirSync(out).length > 0)
-    throw usage(`${out} is not empty: name a new folder`, SNAPSHOT_USAGE);
+  const out = real(resolve(need(values.out, "--out", SNAPSHOT_USAGE)));
+  const there = statSync(out, { throwIfNoEntry: false });
+  if (there && (!there.isDirectory() || readdirSync(out).length > 0))
+    throw usage(`${out} is ${there.isDirectory() ? "not empty" : "a file"}: name a new folder`, SNAPSHOT_USAGE);
   for (const recipient of values.recipient ?? [])
     if (!/^age1[02-9ac-hj-np-z]{58}$/.test(recipient))
       throw usage(`${recipient} is no age recipient (age1…)`, SNAPSHOT_USAGE);
   const reason = CheckpointReason.safeParse(values.reason);
   if (!reason.success) throw usage(`--reason is one of ${CheckpointReason.options.join(", ")}`, SNAPSHOT_USAGE);
+  const session = sessionOf(values.session);
+  const places = placesOf(values.repo, values.home, SNAPSHOT_USAGE);
+  if (!existsSync(places.home)) throw usage(`--home ${places.home} is not there: name one that is`, SNAPSHOT_USAGE);
+  if (out === places.repo || out.startsWith(`${places.repo}/`))
+    throw usage(`--out ${out} lies in the repo: name a folder outside of it`, SNAPSHOT_USAGE);
   return await withScratch(out, async (scratch) => {
     const ws: Workspace = {
-      ...workspaceOf(values.repo, values.home, values.harness ?? "claude", scratch, SNAPSHOT_USAGE),
+      ...workspaceOf(places, values.harness ?? "claude", scratch),
       keepIgnored: values["keep-ignored"] ?? [],
       conversationRoots: rootsOf(values.conversations, SNAPSHOT_USAGE),
       baseBranch: values["base-branch"] ?? null,
     };
     const parent =
       values.parent === undefined ? null : await readParent(resolve(values.parent), values.identity, scratch);
+    const other = parent?.state.meta.session ?? null;
+    if (session !== null && other !== null && other !== session)
+      throw usage(`--parent ${parent?.folder} is of session ${other}: name one of ${session}, or none`, SNAPSHOT_USAGE);
     const made = join(scratch, "made");
     const result = await createCheckpoint(ws, {
       checkpoint: newCheckpointId(Date.now()),
-      session: values.session ?? parent?.state.meta.session ?? null,
+      session: session ?? parent?.state.meta.session ?? null,
       generation: 0,
       reason: reason.data,
       parent: parent?.state ?? null,
@@ -110,13 +147,16 @@ async function takeSnapshot(argv: readonly string[]): Promise<number> {
       print({ ...unchangedReport(result, parent?.state.meta) });
       return 0;
     }
-    mkdirSync(out, { recursive: true });
     const fresh = new Set(result.made.objects.map(({ file }) => file));
-    for (const { file } of result.made.parts)
-      if (!fresh.has(file) && parent) share(join(parent.folder, file), join(out, file));
-    for (const { path, file } of result.made.objects) share(path, join(out, file));
-    // The meta last: a folder without it is no checkpoint.
-    share(join(made, result.made.metaObject.file), join(out, result.made.metaObject.file));
+    const kept = new Set(result.made.parts.map(({ file }) => file));
+    const older = (parent?.state.meta.parts ?? []).filter(({ file }) => kept.has(file) && !fresh.has(file));
+    const objects = [
+      ...older.map((part) => ({ file: part.file, path: objectIn(parent?.folder ?? "", part) })),
+      ...result.made.objects,
+      // The meta last: a folder without it is no checkpoint.
+      { file: result.made.metaObject.file, path: join(made, result.made.metaObject.file) },
+    ];
+    fill(out, objects);
     print(result.made.report);
     return 0;
   });
@@ -133,15 +173,16 @@ async function putBack(argv: readonly string[]): Promise<number> {
     force: { type: "boolean", default: false },
   } as const);
   const from = resolve(need(values.from, "--from", RESTORE_USAGE));
-  const repo = resolve(need(values.repo, "--repo", RESTORE_USAGE));
-  return await withScratch(repo, async (scratch) => {
-    const ws = workspaceOf(values.repo, values.home, values.harness ?? "claude", scratch, RESTORE_USAGE);
+  const places = placesOf(values.repo, values.home, RESTORE_USAGE);
+  const meta = readMeta(from);
+  return await withScratch(places.repo, async (scratch) => {
+    const ws = workspaceOf(places, values.harness ?? "claude", scratch);
     const conversationRoots = rootsOf(values.conversations, RESTORE_USAGE);
     const restored = await restoreCheckpoint(
       { ...ws, conversationRoots },
       {
-        meta: readMeta(from),
-        source: (part) => ({ path: join(from, part.file) }),
+        meta,
+        source: (part) => ({ path: objectIn(from, part) }),
         identities: identitiesOf(values.identity),
         force: values.force ?? false,
       },
@@ -156,16 +197,24 @@ async function putBack(argv: readonly string[]): Promise<number> {
   });
 }
 
-function workspaceOf(
-  repo: string | undefined,
-  home: string | undefined,
-  harness: string,
-  scratch: string,
-  text: string,
-): Workspace {
-  return {
+interface Places {
+  readonly repo: string;
+  readonly home: string;
+}
+
+function placesOf(repo: string | undefined, home: string | undefined, text: string): Places {
+  const places = {
     repo: real(resolve(need(repo, "--repo", text))),
     home: real(resolve(need(home, "--home", text))),
+  };
+  if (statSync(places.home, { throwIfNoEntry: false })?.isDirectory() === false)
+    throw usage(`--home ${places.home} is a file: name a folder`, text);
+  return places;
+}
+
+function workspaceOf(places: Places, harness: string, scratch: string): Workspace {
+  return {
+    ...places,
     harness,
     keepIgnored: [],
     scratch,
@@ -202,15 +251,50 @@ async function readParent(
   const identities = identitiesOf(identity);
   const meta = parseMeta(await openMeta(readMeta(folder), identities));
   const inner = mkdtempSync(join(scratch, "parent-"));
-  const spool = new Spool({ meta, source: (part) => ({ path: join(folder, part.file) }), folder: inner, identities });
+  const spool = new Spool({ meta, source: (part) => ({ path: objectIn(folder, part) }), folder: inner, identities });
+  // What a new checkpoint takes over unchanged is not read again.
+  await spool.fetch(meta.parts.map((part) => part.name));
   const document = await readDocument(spool);
   return { folder, state: await parentFrom(spool, meta, document, await readChannels(spool, document)) };
 }
 
+/** Of a folder as `snapshot` makes it, or of one in a store, whose marker vouches for its meta. */
 function readMeta(folder: string): Buffer {
-  for (const file of [META_FILE, `${META_FILE}.age`])
-    if (existsSync(join(folder, file))) return readFileSync(join(folder, file));
-  throw new HangarError("checkpoint_not_found", `${folder} holds no checkpoint (no ${META_FILE})`);
+  const file = [META_FILE, `${META_FILE}.age`].find((name) => existsSync(join(folder, name)));
+  if (file === undefined)
+    throw new HangarError(
+      "checkpoint_not_found",
+      `${folder} holds no checkpoint (no ${META_FILE}): name the folder that \`hangar-agent snapshot\` or Hangar's store has made`,
+    );
+  const meta = readFileSync(join(folder, file));
+  const marker = join(folder, MARKER_FILE);
+  if (!existsSync(marker)) return meta;
+  const named = namedBy(readFileSync(marker, "utf8"));
+  if (named?.file !== file || named.size !== meta.length || named.sha256 !== sha256(meta))
+    throw new HangarError(
+      "checkpoint_invalid",
+      `The checkpoint is damaged or forged: ${MARKER_FILE} does not fit ${file}: use an older checkpoint`,
+    );
+  return meta;
+}
+
+const MARKER_FILE = "commit.json";
+
+/** None: it is no marker. Its MAC is by the vault's key, which may not be here. */
+function namedBy(marker: string): CommitMarker["meta"] | null {
+  try {
+    return CommitMarker.parse(JSON.parse(marker)).meta;
+  } catch {
+    return null;
+  }
+}
+
+const sha256 = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("hex");
+
+/** In a store, a part may lie in an older checkpoint's folder. */
+function objectIn(folder: string, { file, from }: Part): string {
+  const here = join(folder, file);
+  return from === undefined || existsSync(here) ? here : join(dirname(folder), from, file);
 }
 
 /** The lines of age identity files. */
@@ -223,18 +307,26 @@ function identitiesOf(files: readonly string[] | undefined): string[] | null {
   });
 }
 
+function sessionOf(given: string | undefined): string | null {
+  if (given === undefined) return null;
+  const session = SessionId.safeParse(given);
+  if (!session.success) throw usage(`--session ${given} is no session's id (ses- and 8 hex digits)`, SNAPSHOT_USAGE);
+  return session.data;
+}
+
 function limitsOf(megabytes: string | undefined): typeof DEFAULT_LIMITS {
   if (megabytes === undefined) return DEFAULT_LIMITS;
   if (!/^[0-9]+(?:\.[0-9]+)?$/.test(megabytes)) throw usage("--max-untracked-mb is a number of MB", SNAPSHOT_USAGE);
   return { ...DEFAULT_LIMITS, maxUntrackedBytes: Math.round(Number(megabytes) * 1024 * 1024) };
 }
 
-/** A folder for temporary files on the same disk as `near`, else in the system's place. */
+/** A folder for temporary files on the same disk as `near`, which need not be there; else in the system's place. */
 async function withScratch<T>(near: string, work: (scratch: string) => Promise<T>): Promise<T> {
   let scratch: string;
   try {
-    mkdirSync(dirname(near), { recursive: true });
-    scratch = mkdtempSync(join(dirname(near), ".hangar-scratch-"));
+    let above = dirname(near);
+    while (!existsSync(above)) above = dirname(above);
+    scratch = mkdtempSync(join(above, ".hangar-scratch-"));
   } catch {
     scratch = mkdtempSync(join(tmpdir(), "hangar-scratch-"));
   }
@@ -242,6 +334,18 @@ async function withScratch<T>(near: string, work: (scratch: string) => Promise<T
     return await work(scratch);
   } finally {
     rmSync(scratch, { recursive: true, force: true });
+  }
+}
+
+/** All of them, or none and no folder that was not there before. */
+function fill(out: string, objects: readonly { readonly path: string; readonly file: string }[]): void {
+  const made = mkdirSync(out, { recursive: true });
+  try {
+    for (const { path, file } of objects) share(path, join(out, file));
+  } catch (error) {
+    for (const { file } of objects) rmSync(join(out, file), { force: true });
+    if (made !== undefined) rmSync(made, { recursive: true, force: true });
+    throw error;
   }
 }
 

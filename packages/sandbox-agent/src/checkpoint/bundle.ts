@@ -18,7 +18,7 @@ import { spawn } from "node:child_process";
 import { finished } from "node:stream/promises";
 import { deflateSync } from "node:zlib";
 import { HangarError, ObjectId } from "@hangar/shared";
-import { git, gitFailed, type Scratch, tryGit } from "./git.ts";
+import { diskFull, git, gitFailed, isDiskFull, type Scratch, tryGit } from "./git.ts";
 import { bytesOf, fsPath, type Raw, stringPath } from "./raw.ts";
 
 export const HEAD_REF = "refs/hangar/checkpoint";
@@ -268,6 +268,7 @@ export async function unbundle(
     child.on("error", reject);
     child.on("close", (status) => resolve(status ?? 1));
   });
+  if (code !== 0 && isDiskFull(stderr)) throw diskFull(stringPath(repo.cwd));
   if (code !== 0)
     throw badBundle(
       `its pack is broken (${stderr.trim().split("\n").slice(-2).join("; ").slice(0, 300) || `exit ${code}`})`,

@@ -25,8 +25,8 @@ import { decodePath, encodePath, type ConversationRecord, type RecordedFile } fr
 export interface RestoreConversationOptions {
   /** Unpacks a part's archive, of about so many plain bytes, below a folder. Called for each of `record.parts`, in order. */
   readonly unpack: (part: string, folder: string, rule: ExtractRule, bytes: number) => Promise<void>;
-  /** Files go to their places when this is done; where it fails, none does, and its error is thrown. */
-  readonly placeAfter?: Promise<unknown>;
+  /** Called once all files are whole; they go to their places when this is done, and none does where it fails. */
+  readonly beforePlacing?: () => Promise<unknown>;
   /** Where conversations are; none: where those of the known harnesses are. */
   readonly roots?: readonly ConversationRoot[] | undefined;
   readonly signal?: AbortSignal;
@@ -51,7 +51,8 @@ export async function restoreConversations(
   try {
     for (const part of record.parts) await unpack(stage, record, part, options);
     for (const file of record.files) await checkFile(stage, file);
-    await options.placeAfter;
+    for (const file of record.files) foldersAbove(home, decodePath(file.path), () => {});
+    await options.beforePlacing?.();
     dropDerived(home);
     return { paths: record.files.map((file) => place(home, stage, file)) };
   } finally {
@@ -84,11 +85,11 @@ async function unpack(
   part: string,
   options: RestoreConversationOptions,
 ): Promise<void> {
-  const live = new Map<string, Set<number>>();
+  const live = new Map<string, Map<number, number>>();
   let bytes = 0;
   for (const file of record.files) {
     const segments = file.segments.filter((segment) => segment.part === part);
-    if (segments.length > 0) live.set(file.path, new Set(segments.map(({ offset }) => offset)));
+    if (segments.length > 0) live.set(file.path, new Map(segments.map(({ offset, size }) => [offset, size])));
     for (const { size } of segments) bytes += size;
   }
   await options.unpack(part, stage, { of: "conversations", live }, bytes);
@@ -120,7 +121,10 @@ function place(home: string, stage: string, file: RecordedFile): Buffer {
   const path = decodePath(file.path);
   const from = Buffer.concat([Buffer.from(`${stage}/`), path]);
   const to = Buffer.concat([Buffer.from(`${home}/`), path]);
-  makeFolders(home, path);
+  foldersAbove(home, path, (at) => {
+    rmSync(at, { force: true });
+    mkdirSync(at, { mode: 0o700 });
+  });
   if (file.kind === "file") {
     const now = Date.now() / 1000;
     utimesSync(from, now, now);
@@ -131,25 +135,28 @@ function place(home: string, stage: string, file: RecordedFile): Buffer {
   return path;
 }
 
-/** The folders above a path; one that is a link is used where it stays inside the home. */
-function makeFolders(home: string, path: Buffer): void {
+/** The folders above a path that are to be made; one that is a link is used where it stays inside the home. */
+function foldersAbove(home: string, path: Buffer, make: (at: Buffer) => void): void {
   const real = realpathSync.native(home);
   const pieces = path.toString("latin1").split("/").slice(0, -1);
   for (let i = 1; i <= pieces.length; i++) {
     const at = Buffer.concat([Buffer.from(`${home}/`), Buffer.from(pieces.slice(0, i).join("/"), "latin1")]);
     const there = lstatSync(at, { throwIfNoEntry: false });
-    if (there === undefined) mkdirSync(at, { mode: 0o700 });
-    else if (there.isSymbolicLink()) {
-      const target = realpathSync.native(at);
-      if (!target.startsWith(`${real}/`))
+    if (there?.isSymbolicLink()) {
+      if (!isIn(at, real))
         throw new HangarError(
           "checkpoint_invalid",
           `${at.toString()} leads out of the home: remove that link and try again`,
         );
-    } else if (!there.isDirectory()) {
-      rmSync(at, { force: true });
-      mkdirSync(at, { mode: 0o700 });
-    }
+    } else if (!there?.isDirectory()) make(at);
+  }
+}
+
+function isIn(link: Buffer, folder: string): boolean {
+  try {
+    return realpathSync.native(link).startsWith(`${folder}/`);
+  } catch {
+    return false;
   }
 }
 

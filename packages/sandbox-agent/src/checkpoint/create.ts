@@ -45,7 +45,9 @@ export async function createCheckpoint(ws: Workspace, options: CreateOptions): P
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
     if (code === "ENOSPC" || code === "EDQUOT")
-      throw new HangarError("disk_full", "The disk is full: no checkpoint could be written", { cause: error });
+      throw new HangarError("disk_full", `The disk of ${options.out} is full: free some space and try again`, {
+        cause: error,
+      });
     throw error;
   } finally {
     rmSync(scratch, { recursive: true, force: true });

@@ -1,7 +1,6 @@
 /** What a checkpoint says and holds, read from its parts. */
 import { createHash } from "node:crypto";
-import { pipeline } from "node:stream/promises";
-import { createZstdDecompress } from "node:zlib";
+import type { Readable } from "node:stream";
 import { HangarError } from "@hangar/shared";
 import { readBundleHeader } from "./bundle.ts";
 import { conversationDigest } from "./conversation.ts";
@@ -15,6 +14,7 @@ import { rawOf } from "./raw.ts";
 import type { Spool } from "./spool.ts";
 import { CHANNELS, type Channel, type Channels, type Files, noFiles, type WorkspaceState } from "./state.ts";
 import { readMembers } from "./tar-read.ts";
+import { decompressed, isZstdError } from "./zstd-frames.ts";
 
 export const STATE_PART = "git-state";
 
@@ -78,6 +78,26 @@ export async function readState(spool: Spool, meta: Meta, document: StateDocumen
   };
 }
 
+/** Longest part for people that is read, plain bytes. */
+const MOST_FOR_PEOPLE = 64 * 1024 * 1024;
+
+/** None: it is no such part. Nothing is restored from it, and the next checkpoint makes its own. */
+async function digestForPeople(stored: Readable): Promise<string | null> {
+  const hash = createHash("sha256");
+  let left = MOST_FOR_PEOPLE;
+  try {
+    for await (const piece of decompressed(stored)) {
+      left -= piece.length;
+      if (left < 0) return null;
+      hash.update(piece);
+    }
+  } catch (error) {
+    if (!isZstdError(error)) throw error;
+    return null;
+  }
+  return hash.digest("hex");
+}
+
 /** The parent that a checkpoint is to the next one, from its parts alone. */
 export async function parentFrom(
   spool: Spool,
@@ -103,11 +123,8 @@ export async function parentFrom(
   };
   for (const name of ["wip.patch", "review.json"]) {
     if (!spool.has(name)) continue;
-    const hash = createHash("sha256");
-    await pipeline(await spool.open(name), createZstdDecompress(), async (plain: AsyncIterable<Buffer>) => {
-      for await (const piece of plain) hash.update(piece);
-    });
-    whole[name] = { part: name, sha256: hash.digest("hex") };
+    const sha256 = await digestForPeople(await spool.open(name));
+    if (sha256 !== null) whole[name] = { part: name, sha256 };
   }
   return { meta, channels, bundles, whole };
 }

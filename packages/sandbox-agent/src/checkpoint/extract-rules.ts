@@ -18,8 +18,8 @@ export type ExtractRule =
     }
   | {
       readonly of: "conversations";
-      /** By a file's path as it is in JSON: the offsets of the segments that count. What a later part made void is skipped. */
-      readonly live: ReadonlyMap<string, ReadonlySet<number>>;
+      /** By a file's path as it is in JSON: offsets and sizes of the segments that count. What a later part made void is skipped. */
+      readonly live: ReadonlyMap<string, ReadonlyMap<number, number>>;
     };
 
 type Rules = Required<Pick<ExtractOptions, "check" | "want">> & {
@@ -33,7 +33,11 @@ export function rulesOf(rule: ExtractRule): Rules {
   if (rule.of === "conversations") {
     return {
       check: ({ size }) => void count(size),
-      want: (entry) => rule.live.get(encodePath(entry.path))?.has(entry.segment ?? 0) === true,
+      want: (entry) => {
+        const size = rule.live.get(encodePath(entry.path))?.get(entry.segment ?? 0);
+        if (size !== undefined && size !== entry.size) throw forged("a conversation holds more or less than it says");
+        return size !== undefined;
+      },
       bytes: () => bytes,
     };
   }

@@ -30,10 +30,20 @@ export async function git(args: readonly string[], options: GitOptions): Promise
 }
 
 export function gitFailed(args: readonly string[], result: GitResult): HangarError {
+  if (isDiskFull(result.stderr)) return diskFull();
   const verb = args.find((arg, i) => !arg.startsWith("-") && args[i - 1] !== "-c") ?? "";
   const words = result.stderr.trim().split("\n").slice(-3).join("; ") || `exit ${result.code}`;
   return new HangarError("checkpoint_failed", `git ${verb} failed: ${words.slice(0, 500)}`);
 }
+
+/** By the C library's words: git's environment here is always of the C locale. */
+export const isDiskFull = (stderr: string): boolean => /No space left on device|Disk quota exceeded/.test(stderr);
+
+export const diskFull = (near?: string): HangarError =>
+  new HangarError(
+    "disk_full",
+    `The disk${near === undefined ? "" : ` of ${near}`} is full: free some space and try again`,
+  );
 
 /** Never throws for an exit code; only when git cannot be started or was aborted. */
 export function tryGit(args: readonly string[], options: GitOptions): Promise<GitResult> {
@@ -163,7 +173,7 @@ export function makeScratch(of: ScratchOf): Scratch {
 }
 
 /** A line of `objects/info/alternates`: quoted as C does where it could be taken for something else. */
-function quoteLine(path: Raw): Raw {
+export function quoteLine(path: Raw): Raw {
   if (!/^["#]|\n/.test(path)) return path;
   return `"${path.replace(/[\\"]/g, "\\$&").replace(/\n/g, "\\n")}"`;
 }

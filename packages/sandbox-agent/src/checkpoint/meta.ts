@@ -66,6 +66,8 @@ export const encodeMeta = (meta: Meta): z.input<typeof Meta> => ({
   conversations: encodeRecord(meta.conversations),
 });
 
+const Version = z.object({ version: z.number().int() });
+
 /** The meta object as stored. */
 export const MetaObject = z.strictObject({ file: PartFile, size: z.number().int().nonnegative(), sha256: Sha256 });
 export type MetaObject = z.infer<typeof MetaObject>;
@@ -78,12 +80,18 @@ export function parseMeta(bytes: Uint8Array): Meta {
   } catch (cause) {
     throw new HangarError("checkpoint_invalid", "meta.json is not JSON: the checkpoint is damaged", { cause });
   }
+  const version = Version.safeParse(json);
+  if (version.success && version.data.version > META_VERSION)
+    throw new HangarError(
+      "checkpoint_invalid",
+      `The checkpoint has format ${version.data.version}, newer than this Hangar knows (${META_VERSION}): use a newer Hangar`,
+    );
   const parsed = Meta.safeParse(json);
   if (!parsed.success) {
     const issue = parsed.error.issues[0];
     throw new HangarError(
       "checkpoint_invalid",
-      `meta.json is not valid: ${issue?.path.join(".") ?? ""}: ${issue?.message ?? ""}`,
+      `meta.json is not valid: ${[...(issue?.path ?? []), ""].join(".").replace(/\.$/, ": ")}${issue?.message ?? ""}`,
     );
   }
   const files = new Set<string>();

@@ -67,10 +67,12 @@ async function planRepository(
   const all = tips.map(([, oid]) => oid);
   const heldTips = new Set(held?.tips ?? []);
   const nothing = all.every((oid) => heldTips.has(oid));
+  if (all.length === 0) return { tree: n, key, plan: null, keep: [], tips: [], prerequisites: [] };
   if (held && nothing)
     return { tree: n, key, plan: null, keep: held.parts, tips: held.tips, prerequisites: held.prerequisites };
   const have = tree.kind === "main" ? haveOfRemote(ws, own, await remote()) : [];
-  const chain = held && held.parts.length < MOST_BUNDLES ? held : undefined;
+  const goesOn = held && held.parts.length < MOST_BUNDLES && (await isOf(held, tree, own, signal));
+  const chain = goesOn ? held : undefined;
   const plan = await planBundle(own.scratch, tips, [...have, ...(chain?.tips ?? [])], signal);
   const keep = chain?.parts ?? [];
   const before = new Set(chain?.tips ?? []);
@@ -83,6 +85,14 @@ async function planRepository(
     tips: [...new Set([...before, ...all])],
     prerequisites: [...new Set([...(chain?.prerequisites ?? []), ...prerequisites])],
   };
+}
+
+/** False: another repository lies there now, which lacks what these bundles build on. */
+async function isOf(held: HeldBundles, tree: TreeState, own: TreeScan, signal?: AbortSignal): Promise<boolean> {
+  const length = tree.objectFormat === "sha1" ? 40 : 64;
+  if (held.tips.some((oid) => oid.length !== length)) return false;
+  const here = await lookUp(own.scratch, held.prerequisites, signal);
+  return held.prerequisites.every((oid) => here.has(oid));
 }
 
 /** Every ref, HEAD first, and one commit that reaches the rest. */

@@ -1,8 +1,7 @@
-/** Makes a target's repositories and files those of a checkpoint: objects first, without which nothing is changed. */
+/** Makes a target's repositories and files those of a checkpoint, once it is certain that all of it can be read. */
 import { mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { HangarError } from "@hangar/shared";
-import { BULK } from "./bulk.ts";
 import type { StateDocument } from "./document.ts";
 import { absolute, findGitDirs, fixedEnv, git, type GitDirs, OFF } from "./git.ts";
 import type { Meta } from "./meta.ts";
@@ -32,6 +31,8 @@ interface PutBackOf {
   readonly scratch: string;
   /** More are added. */
   readonly warnings: Set<string>;
+  /** Folders that were not there before: more are added, the topmost of each. */
+  readonly made: string[];
   readonly time: <T>(phase: string, work: () => Promise<T>) => Promise<T>;
 }
 
@@ -52,26 +53,28 @@ export class PutBack {
     this.#of = of;
     const repo = absolute(of.ws.repo);
     this.#roots = { repo, home: absolute(of.ws.home), parent: rawFrom(dirname(of.ws.repo)) };
-    this.#beside = new Stage(of.ws.repo);
+    this.#beside = new Stage(of.ws.repo, of.scratch);
   }
 
   /** Looks at the target, where it is there. Throws `workspace_has_work`. */
   async begin(): Promise<void> {
-    if (!this.#of.options.cloned) this.#there = await this.#ready();
+    if (!this.#of.options.cloned) this.#there = await this.#look();
   }
 
-  /** Repositories and files, and the git folders of the main one. */
-  async repository(): Promise<{ dirs: GitDirs }> {
+  /**
+   * Repositories and files, and the git folders of the main one. Nothing is changed before its archives are unpacked beside
+   * their places, the main repository's bundles too, and `sound` is done.
+   */
+  async repository(sound: Promise<unknown>): Promise<{ dirs: GitDirs }> {
     const { options, document, time } = this.#of;
-    const staging = this.#there ? null : this.#stage();
-    staging?.catch(() => {});
+    const staging = this.#stage();
+    staging.catch(() => {});
     try {
       await options.cloned;
-      // Before anything is changed: an archive may be damaged.
       const staged = await staging;
-      const dirs = this.#there ?? (await this.#ready());
+      const dirs = this.#there ?? (await this.#look()) ?? (await this.#make());
       const trees = this.#placeable();
-      const repositories = await time("git", () => this.#repositories(dirs, trees));
+      const repositories = await time("git", () => this.#repositories(dirs, trees, sound));
       const targets = new Map([...repositories].map(([n, { target }]) => [n, target]));
       this.#targets = targets;
       const settle = async (): Promise<void> => {
@@ -94,7 +97,7 @@ export class PutBack {
       await written;
       return { dirs };
     } finally {
-      await staging?.catch(() => {});
+      await staging.catch(() => {});
       this.#beside.remove();
     }
   }
@@ -124,27 +127,29 @@ export class PutBack {
 
   // ---- the target --------------------------------------------------------------------------------------------------
 
-  /** Its git folders, when it may be made the checkpoint's. */
-  async #ready(): Promise<GitDirs> {
+  /** Its git folders, when it may be made the checkpoint's; none: there is no repository yet. */
+  async #look(): Promise<GitDirs | null> {
     const { ws, options } = this.#of;
-    const dirs = await this.#target();
-    if (!options.force) await refuseWork(ws, dirs, options.signal);
-    return dirs;
-  }
-
-  /** The repository to restore into; made where there is none. */
-  async #target(): Promise<GitDirs> {
-    const { meta, ws } = this.#of;
     const { repo } = this.#roots;
     const found = findGitDirs(repo);
-    if (found) return found;
+    if (found) {
+      if (!options.force) await refuseWork(ws, found, options.signal);
+      return found;
+    }
     const there = lstatRaw(repo);
     if (there && (!there.isDirectory() || readdirSync(fsPath(repo)).length > 0))
       throw new HangarError(
         "workspace_has_work",
         `${ws.repo} is not empty and no git repository: name a fresh clone or a new folder`,
       );
-    mkdirSync(fsPath(repo), { recursive: true });
+    return null;
+  }
+
+  /** A repository without a commit. */
+  async #make(): Promise<GitDirs> {
+    const { meta, ws, made } = this.#of;
+    const { repo } = this.#roots;
+    made.push(mkdirSync(stringPath(repo), { recursive: true }) ?? `${stringPath(repo)}/.git`);
     await git(["init", "-q", "--template=", `--object-format=${meta.object_format}`, stringPath(repo)], {
       env: fixedEnv(ws.home),
       cwd: "/",
@@ -176,7 +181,11 @@ export class PutBack {
     return place;
   }
 
-  async #repositories(main: GitDirs, trees: ReadonlySet<number>): Promise<Map<number, RestoredRepository>> {
+  async #repositories(
+    main: GitDirs,
+    trees: ReadonlySet<number>,
+    sound: Promise<unknown>,
+  ): Promise<Map<number, RestoredRepository>> {
     const { document, spool, ws, warnings, options } = this.#of;
     const roots = this.#roots;
     const repositories = new Map<number, RestoredRepository>();
@@ -193,6 +202,7 @@ export class PutBack {
         owner: tree.kind === "linked" ? (repositories.get(tree.owner)?.target ?? null) : null,
         linked: document.trees.filter((other) => other.kind === "linked" && other.owner === n),
         bundles,
+        sound,
         warnings,
         signal: options.signal,
       });
@@ -203,13 +213,13 @@ export class PutBack {
 
   // ---- files -------------------------------------------------------------------------------------------------------
 
-  /** Unpacks what is much beside the repository; answers which paths. */
+  /** Unpacks the archives beside the repository; answers which paths. */
   async #stage(): Promise<ReadonlyMap<Channel, Set<Raw>>> {
     const { document, time } = this.#of;
     const staged = new Map<Channel, Set<Raw>>();
     const all = new Set(document.trees.keys());
     for (const channel of CHANNELS) {
-      if (rootOf(channel) !== "repo" || document.channels[channel].bytes < BULK) continue;
+      if (document.channels[channel].parts.length === 0) continue;
       const folder = this.#beside.make(channel);
       staged.set(channel, await time("stage", () => this.#unpack(channel, folder, all)));
     }
@@ -217,12 +227,12 @@ export class PutBack {
   }
 
   /** Puts the archives' files in place; answers which paths. */
-  async #files(trees: ReadonlySet<number>, staged: ReadonlyMap<Channel, Set<Raw>> | null): Promise<Carried> {
+  async #files(trees: ReadonlySet<number>, staged: ReadonlyMap<Channel, Set<Raw>>): Promise<Carried> {
     const isAll = trees.size === this.#of.document.trees.length;
     const carried = {} as Record<Channel, ReadonlySet<Raw>>;
     for (const channel of CHANNELS) {
       const root = this.#roots[rootOf(channel)];
-      const paths = staged?.get(channel);
+      const paths = staged.get(channel);
       carried[channel] =
         paths && isAll && this.#beside.moveInto(channel, root, paths)
           ? paths

@@ -1,9 +1,18 @@
 /** Makes a repository's objects, refs, HEAD, configuration and git state those of a checkpoint. Files come later. */
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, unlinkSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  unlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { HangarError } from "@hangar/shared";
 import { type Bundle, lookUp, PINS_REF, readBundleHeader, unbundle } from "./bundle.ts";
 import { type ConfigEntry, isPartialClone, parseConfigList, sortConfig, writeConfig } from "./git-config.ts";
-import { findGitDirs, fixedEnv, git, type GitDirs, OFF, tryGit, userEnv } from "./git.ts";
+import { findGitDirs, fixedEnv, git, type GitDirs, OFF, quoteLine, tryGit, userEnv } from "./git.ts";
 import { removeGitFiles } from "./git-files.ts";
 import { bytesOf, fsPath, parentRaw, type Raw, rawOf, stringPath, toText, lstatRaw } from "./raw.ts";
 import { makeFolder } from "./safe-paths.ts";
@@ -30,6 +39,8 @@ export interface RepositoryInput {
   /** Linked working trees that belong to this repository. */
   readonly linked: readonly TreeState[];
   readonly bundles: readonly Raw[];
+  /** The main repository is not changed before this is done. */
+  readonly sound: Promise<unknown>;
   readonly warnings: Set<string>;
   readonly signal?: AbortSignal | undefined;
 }
@@ -140,7 +151,53 @@ function relative(from: Raw, to: Raw): Raw {
 
 // ---- objects -------------------------------------------------------------------------------------------------------
 
+/** All of the bundles' objects, or none. */
 async function addObjects(ws: Workspace, target: Target, input: RepositoryInput): Promise<void> {
+  const { tree, signal } = input;
+  const incoming = new Incoming(target);
+  try {
+    await unbundleAll(ws, { ...target, env: incoming.env }, input, incoming);
+    await input.sound;
+    incoming.accept();
+  } finally {
+    incoming.remove();
+  }
+  if (tree.kind === "main") await keepShallow(target, signal);
+}
+
+/** Objects that are on their way into a repository, which does not see them before they are accepted; as git's own pushes. */
+class Incoming {
+  readonly #objects: Raw;
+  readonly #folder: Raw;
+  /** For git processes that see both. */
+  readonly env: Record<string, string>;
+
+  constructor({ dirs, env }: Target) {
+    this.#objects = `${dirs.commonDir}/objects`;
+    this.#folder = `${this.#objects}/tmp_objdir-hangar`;
+    this.env = { ...env, GIT_OBJECT_DIRECTORY: stringPath(this.#folder) };
+    this.remove();
+    for (const name of ["/info", "/pack"]) mkdirSync(fsPath(this.#folder + name), { recursive: true });
+    writeFileSync(fsPath(`${this.#folder}/info/alternates`), bytesOf(`${quoteLine(this.#objects)}\n`));
+  }
+
+  promise(pack: string): void {
+    writeFileSync(fsPath(`${this.#folder}/pack/pack-${pack}.promisor`), "");
+  }
+
+  accept(): void {
+    const names = readdirSync(fsPath(`${this.#folder}/pack`), { encoding: "latin1" });
+    // A pack is there once its index is.
+    for (const name of names.sort((a, b) => Number(a.endsWith(".idx")) - Number(b.endsWith(".idx"))))
+      renameSync(fsPath(`${this.#folder}/pack/${name}`), fsPath(`${this.#objects}/pack/${name}`));
+  }
+
+  remove(): void {
+    rmSync(fsPath(this.#folder), { recursive: true, force: true });
+  }
+}
+
+async function unbundleAll(ws: Workspace, target: Target, input: RepositoryInput, incoming: Incoming): Promise<void> {
   const { tree, signal } = input;
   const bundles = input.bundles.map((path) => ({ path, header: readBundleHeader(path) }));
   for (const { path, header } of bundles) {
@@ -152,10 +209,8 @@ async function addObjects(ws: Workspace, target: Target, input: RepositoryInput)
     await needCommits(ws, target, input, header.prerequisites);
     const pack = await unbundle(path, header, { env: target.env, cwd: target.dirs.commonDir }, signal);
     // What the pack lacks is then fetched from the remote when it is asked for, as it was before.
-    if (isPartial(tree) && pack !== "")
-      writeFileSync(fsPath(`${target.dirs.commonDir}/objects/pack/pack-${pack}.promisor`), "");
+    if (isPartial(tree) && pack !== "") incoming.promise(pack);
   }
-  if (tree.kind === "main") await keepShallow(target, signal);
 }
 
 /** Which of the commits that refs are to have are here; HEAD's is, or is brought. */

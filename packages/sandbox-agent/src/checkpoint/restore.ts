@@ -46,6 +46,7 @@ class Restore {
   readonly #scratch: string;
   readonly #seconds: Record<string, number> = {};
   readonly #warnings = new Set<string>();
+  readonly #made: string[] = [];
   readonly #started = performance.now();
 
   constructor(ws: Workspace, options: RestoreOptions, scratch: string) {
@@ -54,7 +55,17 @@ class Restore {
     this.#scratch = scratch;
   }
 
+  /** Where it throws, folders that it made are gone again. */
   async run(): Promise<Restored> {
+    try {
+      return await this.#run();
+    } catch (error) {
+      for (const folder of this.#made) rmSync(folder, { recursive: true, force: true });
+      throw error;
+    }
+  }
+
+  async #run(): Promise<Restored> {
     const { identities, source, signal } = this.#options;
     const meta = parseMeta(await openMeta(this.#options.meta, identities));
     const spool = new Spool({ meta, source, folder: this.#scratch, identities, signal });
@@ -77,13 +88,21 @@ class Restore {
       document,
       scratch: this.#scratch,
       warnings: this.#warnings,
+      made: this.#made,
       time: (phase, work) => this.#time(phase, work),
     });
     await placing.begin();
-    // The conversation lies beside its place until the repository is whole; both are unpacked while that is cloned.
-    const repository = placing.repository();
-    const conversations = this.#time("conversations", () => this.#conversations(spool, meta, repository));
-    await Promise.allSettled([repository, conversations]);
+    // The conversation lies beside its place until the repository is whole; both are unpacked while that is cloned. Neither
+    // is changed before the other is known to be sound.
+    const sound = Promise.withResolvers<void>();
+    const repository = placing.repository(sound.promise);
+    const place = async (): Promise<void> => {
+      sound.resolve();
+      await repository;
+    };
+    const conversations = this.#time("conversations", () => this.#conversations(spool, meta, place));
+    conversations.catch(sound.reject);
+    await Promise.allSettled([repository, conversations, sound.promise]);
     const { dirs } = await repository;
     await conversations;
     writeLost(dirs.commonDir, meta.left_out);
@@ -110,11 +129,12 @@ class Restore {
     };
   }
 
-  async #conversations(spool: Spool, meta: Meta, placeAfter: Promise<unknown>): Promise<void> {
-    mkdirSync(this.#ws.home, { recursive: true, mode: 0o755 });
+  async #conversations(spool: Spool, meta: Meta, beforePlacing: () => Promise<void>): Promise<void> {
+    const made = mkdirSync(this.#ws.home, { recursive: true, mode: 0o755 });
+    if (made !== undefined) this.#made.push(made);
     await restoreConversations(this.#ws.home, meta.conversations, {
       unpack: async (name, stage, rule, bytes) => void (await spool.extract(name, stage, "now", rule, bytes)),
-      placeAfter,
+      beforePlacing,
       roots: this.#ws.conversationRoots,
       ...(this.#options.signal && { signal: this.#options.signal }),
     });

@@ -41,7 +41,7 @@ export async function openStream(identities: readonly string[]): Promise<Transfo
 
 function decrypterOf(identities: readonly string[]): Decrypter {
   const decrypter = new Decrypter();
-  for (const identity of identities) decrypter.addIdentity(identity);
+  for (const identity of identities) taken("identity", () => decrypter.addIdentity(identity));
   return decrypter;
 }
 
@@ -149,11 +149,20 @@ async function newHeader(recipients: readonly string[]): Promise<{ header: Buffe
       return [];
     },
   });
-  for (const recipient of recipients) encrypter.addRecipient(recipient);
+  for (const recipient of recipients) taken("recipient", () => encrypter.addRecipient(recipient));
   const empty = await encrypter.encrypt(new Uint8Array(0));
   if (fileKey === undefined) throw new HangarError("internal", "age-encryption showed no file key");
   // What follows the header is a nonce and one empty chunk.
   return { header: Buffer.from(empty.subarray(0, empty.length - NONCE - TAG)), fileKey };
+}
+
+/** The library's own words about a key may hold some of it. */
+function taken(what: "identity" | "recipient", add: () => void): void {
+  try {
+    add();
+  } catch {
+    throw new HangarError("invalid_request", `An age ${what} is misspelt or cut off: give it as age-keygen made it`);
+  }
 }
 
 const payloadKey = (fileKey: Uint8Array, nonce: Uint8Array): Buffer =>
@@ -351,7 +360,10 @@ class Opener {
       return await this.#decrypter.decryptHeader(header);
     } catch (cause) {
       const wrongKey = (cause as Error).message.startsWith("no identity matched");
-      throw damaged(wrongKey ? "it is not sealed to this identity" : "its header is malformed or changed", cause);
+      throw damaged(
+        wrongKey ? "it is not sealed to this identity: give the right one" : "its header is malformed or changed",
+        cause,
+      );
     }
   }
 

@@ -111,7 +111,9 @@ export class Spool {
     let path: string;
     if ("path" in source) {
       ({ path } = source);
-      ({ size } = statSync(path));
+      const there = statSync(path, { throwIfNoEntry: false });
+      if (!there?.isFile()) throw damaged(`the object ${part.file} is not there (${path})`);
+      ({ size } = there);
       if (size === part.size) {
         const job = { path: rawFrom(path), size, oid: null };
         digest = (await bulk("digest", job, { bytes: size, signal: this.#signal })).sha256;

@@ -1,8 +1,8 @@
 /**
- * Files unpacked beside a repository that is still being cloned, and moved into it once it is there. Beside it, since a file
- * can be moved at no cost within one filesystem only.
+ * Files unpacked beside a repository, and moved into their places once all of them are whole. Beside it, since a file can be
+ * moved at no cost within one filesystem only.
  */
-import { mkdirSync, renameSync, rmSync } from "node:fs";
+import { accessSync, constants, mkdirSync, renameSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { fsPath, lstatRaw, parentRaw, type Raw, rawFrom } from "./raw.ts";
 import { makeFolder } from "./safe-paths.ts";
@@ -10,8 +10,11 @@ import { makeFolder } from "./safe-paths.ts";
 export class Stage {
   readonly #path: string;
 
-  constructor(repo: string) {
-    this.#path = join(dirname(repo), `.${basename(repo)}.restoring`);
+  /** @param otherwise where no folder can be made beside the repository. */
+  constructor(repo: string, otherwise: string) {
+    let above = dirname(repo);
+    while (!statSync(above, { throwIfNoEntry: false })?.isDirectory()) above = dirname(above);
+    this.#path = join(isWritable(above) ? above : otherwise, `.${basename(repo)}.restoring`);
   }
 
   /** An empty folder; what a kill left behind there is gone. */
@@ -47,5 +50,14 @@ export class Stage {
 
   remove(): void {
     rmSync(this.#path, { recursive: true, force: true });
+  }
+}
+
+function isWritable(folder: string): boolean {
+  try {
+    accessSync(folder, constants.W_OK | constants.X_OK);
+    return true;
+  } catch {
+    return false;
   }
 }

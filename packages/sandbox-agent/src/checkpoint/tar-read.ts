@@ -3,7 +3,7 @@ import { Readable } from "node:stream";
 import { setImmediate as breathe } from "node:timers/promises";
 import { HangarError } from "@hangar/shared";
 import { BLOCK, decodeBlock, decodeEntry, decodePax, invalid, padding, type ArchiveEntry } from "./tar-header.ts";
-import { decompressed } from "./zstd-frames.ts";
+import { decompressed, isZstdError } from "./zstd-frames.ts";
 
 export interface ReadLimits {
   /** Most bytes of plain tar that are taken, headers included: what `writeArchive` returned. None: no bound. */
@@ -69,8 +69,7 @@ export async function readMembers(
   try {
     await members(new Bytes(plain(), maxBytes ?? Number.POSITIVE_INFINITY), onMember);
   } catch (error) {
-    const code = (error as NodeJS.ErrnoException).code;
-    if (!(error instanceof HangarError) && typeof code === "string" && /^(?:ZSTD_error_|Z_|ERR_BUFFER_TOO)/.test(code))
+    if (isZstdError(error))
       throw new HangarError("checkpoint_invalid", "The archive is damaged or cut off (zstd)", { cause: error });
     throw error;
   }

@@ -53,6 +53,12 @@ export async function* decompressed(source: AsyncIterable<Buffer>): AsyncGenerat
   }
 }
 
+/** Whether it says that these bytes are no zstd file, or none that is whole. */
+export function isZstdError(error: unknown): boolean {
+  const { code } = error as NodeJS.ErrnoException;
+  return typeof code === "string" && /^(?:ZSTD_error_|Z_|ERR_BUFFER_TOO)/.test(code);
+}
+
 /** The first frame's length, stored and plain; null: not all of it is there. */
 function lookAt(bytes: Buffer): { stored: number; plain: number } | "large" | null {
   if (bytes.length < 18) return null;

@@ -5,8 +5,7 @@ import { Readable } from "node:stream";
 import { zstdCompressSync } from "node:zlib";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { extractArchive, readArchive } from "../../src/checkpoint/archive.ts";
-import { encodeHeader, padding } from "../../src/checkpoint/tar-header.ts";
-import { Bench, directory, file, symbolic } from "./archive-support.ts";
+import { Bench, directory, file, forged, header, pax, symbolic, typed } from "./archive-support.ts";
 
 let bench: Bench;
 let folder: string;
@@ -18,36 +17,6 @@ beforeEach(async () => {
 afterEach(async () => {
   await bench.close();
 });
-
-/** An archive made by hand, past what the writer would refuse. */
-function forged(...members: { head: Buffer; body?: Buffer }[]): Buffer {
-  const pieces = members.flatMap(({ head, body = Buffer.alloc(0) }) => [
-    head,
-    body,
-    Buffer.alloc(padding(body.length)),
-  ]);
-  return zstdCompressSync(Buffer.concat([...pieces, Buffer.alloc(1024)]));
-}
-function header(name: string, change: (b: Buffer) => void = () => {}, size = 0): Buffer {
-  const head = Buffer.from(encodeHeader(file("placeholder", "", { size })));
-  head.fill(0, 0, 100);
-  head.write(name, 0, "latin1");
-  change(head);
-  let sum = 8 * 32;
-  for (let i = 0; i < 512; i++) if (i < 148 || i >= 156) sum += head[i] ?? 0;
-  head.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148, "latin1");
-  return head;
-}
-const typed =
-  (type: string, link = "") =>
-  (head: Buffer): void => {
-    head.write(type, 156, "latin1");
-    head.write(link, 157, "latin1");
-  };
-const pax = (text: string): { head: Buffer; body: Buffer } => {
-  const body = Buffer.from(text, "latin1");
-  return { head: header("x", typed("x"), body.length), body };
-};
 
 describe("hostile archives", () => {
   const body = Buffer.from("x");

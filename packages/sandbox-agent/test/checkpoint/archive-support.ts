@@ -6,6 +6,8 @@ import { lstat, mkdir, mkdtemp, readdir, readFile, readlink, rm } from "node:fs/
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { zstdCompressSync } from "node:zlib";
+import { encodeHeader, padding } from "../../src/checkpoint/tar-header.ts";
 import { extractArchive, writeArchive, type ArchiveEntry, type ExtractOptions } from "../../src/checkpoint/archive.ts";
 
 export const run = promisify(execFile);
@@ -94,3 +96,33 @@ export async function tree(top: string): Promise<Record<string, unknown>> {
   await walk(Buffer.from(top), "");
   return found;
 }
+
+/** An archive made by hand, past what the writer would refuse. */
+export function forged(...members: { head: Buffer; body?: Buffer }[]): Buffer {
+  const pieces = members.flatMap(({ head, body = Buffer.alloc(0) }) => [
+    head,
+    body,
+    Buffer.alloc(padding(body.length)),
+  ]);
+  return zstdCompressSync(Buffer.concat([...pieces, Buffer.alloc(1024)]));
+}
+export function header(name: string, change: (b: Buffer) => void = () => {}, size = 0): Buffer {
+  const head = Buffer.from(encodeHeader(file("placeholder", "", { size })));
+  head.fill(0, 0, 100);
+  head.write(name, 0, "latin1");
+  change(head);
+  let sum = 8 * 32;
+  for (let i = 0; i < 512; i++) if (i < 148 || i >= 156) sum += head[i] ?? 0;
+  head.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148, "latin1");
+  return head;
+}
+export const typed =
+  (type: string, link = "") =>
+  (head: Buffer): void => {
+    head.write(type, 156, "latin1");
+    head.write(link, 157, "latin1");
+  };
+export const pax = (text: string): { head: Buffer; body: Buffer } => {
+  const body = Buffer.from(text, "latin1");
+  return { head: header("x", typed("x"), body.length), body };
+};

@@ -104,3 +104,30 @@ test("what is remembered between checkpoints is not trusted when its scratch fol
   expect(restored.report).toMatchObject({ verified: true, differs: [] });
   expect(describeTree(here.repo, here.home)).toEqual(expected);
 });
+
+test.each([
+  ["with a commit", "echo 1 >f; git add f; git commit -qm own; echo 2 >g"],
+  ["without one", "echo 1 >f; git add f; echo 2 >g"],
+  [
+    "of another object format",
+    "rm -rf .git; git init -q -b main --object-format=sha256; git add -A; git commit -qm own",
+  ],
+])("a repository that was made anew in the place of the parent's, %s", async (_name, script) => {
+  const here = place();
+  shell(here, "echo c >c; git add c; git commit -qm c; echo u >u");
+  const first = await take(here);
+  shell(here, `rm -rf .git; git init -q -b main; ${script}`);
+  const second = await take(here, { parent: first.next });
+  const expected = describeTree(here.repo, here.home);
+  // The environment's repository is another one, too.
+  shell(
+    here,
+    "rm -rf origin.git; git init -q --bare -b main origin.git; git init -q -b main s; cd s; git commit -q --allow-empty -m other; git push -q ../origin.git main; cd ..; rm -rf s",
+    here.folder,
+  );
+  const sha256 = script.includes("sha256");
+  const options = sha256 ? { setup: "rm -rf .git; git init -q --object-format=sha256" } : {};
+  const { restored } = await putBack(here, [first, second], { ...options, force: true });
+  expect(restored.report).toMatchObject({ verified: true, differs: [] });
+  expect(describeTree(here.repo, here.home)).toEqual(expected);
+});

@@ -3,16 +3,13 @@ import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync, rmSync, truncateSync } from "node:fs";
 import { join } from "node:path";
 import { createWriteStream } from "node:fs";
-import { pipeline } from "node:stream/promises";
-import { createZstdCompress } from "node:zlib";
 import { describe, expect, test } from "vitest";
-import { restoreCheckpoint, type Meta } from "../../src/checkpoint/engine.ts";
+import { restoreCheckpoint } from "../../src/checkpoint/engine.ts";
 import { writeArchive, type ArchiveEntry } from "../../src/checkpoint/archive.ts";
-import { encodeHeader } from "../../src/checkpoint/tar-header.ts";
+import { changeMeta, forge, tenGigabytes } from "./forging.ts";
 import {
   clone,
   describeTree,
-  digest,
   place,
   putBack,
   shell,
@@ -47,24 +44,6 @@ async function refused(here: Place, made: MadeCheckpoint, message: RegExp): Prom
   await expect(restore).rejects.toMatchObject({ code: "checkpoint_invalid" });
   expect(describeTree(here.repo, here.home)).toEqual(before);
   expect(readdirSync(join(here.folder, "outside"))).toEqual(["keep"]);
-}
-
-function changeMeta(made: MadeCheckpoint, change: (meta: Meta) => unknown): void {
-  const path = join(made.dir, made.metaObject.file);
-  const meta = JSON.parse(readFileSync(path, "utf8")) as Meta;
-  writeFileSync(path, JSON.stringify(change(meta) ?? meta));
-}
-
-/** Puts other bytes in a part's place, its size and digest in the meta being those of the new bytes. */
-function forge(made: MadeCheckpoint, name: string, bytes: Buffer): void {
-  const file = made.parts.find((part) => part.name === name)?.file ?? "";
-  writeFileSync(join(made.dir, file), bytes);
-  changeMeta(made, (meta) => ({
-    ...meta,
-    parts: meta.parts.map((part) =>
-      part.name === name ? { ...part, size: bytes.length, sha256: digest(bytes) } : part,
-    ),
-  }));
 }
 
 async function archiveOf(here: Place, entries: ArchiveEntry[]): Promise<Buffer> {
@@ -102,32 +81,35 @@ describe("a checkpoint that is not what it says", () => {
     writeFileSync(path, "{");
     await refused(here, made, /not JSON/);
     writeFileSync(path, good);
-    changeMeta(made, (meta) => ({ ...meta, version: 2 }));
-    await refused(here, made, /version/);
+    changeMeta(made.dir, (meta) => ({ ...meta, version: 2 }));
+    await refused(here, made, /format 2, newer/);
     writeFileSync(path, good);
-    changeMeta(made, (meta) => ({ ...meta, parts: meta.parts.map((part) => ({ ...part, file: "../../etc/passwd" })) }));
+    changeMeta(made.dir, (meta) => ({
+      ...meta,
+      parts: meta.parts.map((part) => ({ ...part, file: "../../etc/passwd" })),
+    }));
     await refused(here, made, /parts/);
     writeFileSync(path, good);
-    changeMeta(made, (meta) => ({ ...meta, parts: meta.parts.filter((part) => part.name !== "worktree") }));
+    changeMeta(made.dir, (meta) => ({ ...meta, parts: meta.parts.filter((part) => part.name !== "worktree") }));
     await refused(here, made, /no part worktree/);
   });
   test("the bundle's pack is broken", async () => {
     const { here, made } = await prepared();
     const bytes = readFileSync(join(made.dir, "repo.bundle"));
     bytes[bytes.length - 30] = (bytes.at(-30) ?? 0) ^ 0xff;
-    forge(made, "repo.bundle", bytes);
+    forge(made.dir, "repo.bundle", bytes);
     await refused(here, made, /bundle is damaged/);
   });
   test("the state is no state", async () => {
     const { here, made } = await prepared();
-    forge(made, "git-state", await archiveOf(here, [file("state.json", "{}")]));
+    forge(made.dir, "git-state", await archiveOf(here, [file("state.json", "{}")]));
     await refused(here, made, /git-state is damaged/);
-    forge(made, "git-state", await archiveOf(here, [file("other", "{}")]));
+    forge(made.dir, "git-state", await archiveOf(here, [file("other", "{}")]));
     await refused(here, made, /no state\.json/);
   });
   test("the fingerprint is another state's", async () => {
     const { here, made } = await prepared();
-    changeMeta(made, (meta) => ({ ...meta, fingerprint: "0".repeat(64) }));
+    changeMeta(made.dir, (meta) => ({ ...meta, fingerprint: "0".repeat(64) }));
     const { restored } = await putBack(here, [made]);
     expect(restored.report).toMatchObject({ verified: false });
     expect(restored.next).toBeNull();
@@ -148,7 +130,7 @@ describe("an archive that leads out", () => {
     ],
   ] as [string, ArchiveEntry[]][])("%s", async (_name, entries) => {
     const { here, made } = await prepared();
-    forge(made, "untracked", await archiveOf(here, entries));
+    forge(made.dir, "untracked", await archiveOf(here, entries));
     const { repo } = here;
     await expect(putBack(here, [made])).rejects.toMatchObject({ code: "checkpoint_invalid" });
     expect(readdirSync(join(here.folder, "outside"))).toEqual(["keep"]);
@@ -157,23 +139,9 @@ describe("an archive that leads out", () => {
 
   test("an archive that unpacks to more than the state says, refused before it is written", async () => {
     const { here, made } = await prepared();
-    // Ten gigabytes of zeros, in a few kilobytes.
-    const zeros = Buffer.alloc(1 << 20);
-    const entry = { ...file("u", ""), size: 10 * 2 ** 30 };
-    const head = encodeHeader(entry);
-    const path = join(here.folder, "bomb");
-    await pipeline(
-      function* () {
-        yield head;
-        for (let i = 0; i < 10 * 1024; i++) yield zeros;
-        yield Buffer.alloc(1024);
-      },
-      createZstdCompress(),
-      createWriteStream(path),
-    );
-    const bomb = readFileSync(path);
+    const bomb = await tenGigabytes(file("u", ""));
     expect(bomb.length).toBeLessThan(2_000_000);
-    forge(made, "untracked", bomb);
+    forge(made.dir, "untracked", bomb);
     await expect(putBack(here, [made])).rejects.toThrow(/holds more than it says/);
     const size = shell(here, "du -sm .", here.folder).split("\t")[0];
     expect(Number(size)).toBeLessThan(100);
@@ -193,7 +161,7 @@ describe("an archive that leads out", () => {
     ]) {
       const document = JSON.parse(state) as { trees: Record<string, unknown>[] };
       change(document.trees[0] ?? {});
-      forge(made, "git-state", await archiveOf(here, [file("state.json", JSON.stringify(document)), exclude]));
+      forge(made.dir, "git-state", await archiveOf(here, [file("state.json", JSON.stringify(document)), exclude]));
       shell(here, "rm -rf repo", here.folder);
       clone(here);
       await expect(

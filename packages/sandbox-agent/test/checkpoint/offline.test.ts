@@ -1,28 +1,11 @@
 /** `hangar-agent snapshot` and `restore`: what they print, how they exit, and that a folder of theirs is whole by itself. */
-import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { generateIdentity, identityToRecipient } from "age-encryption";
 import { expect, test } from "vitest";
+import { agent } from "./command.ts";
 import { clone, describeTree, digest, place, shell, type Part, type Place } from "./support.ts";
 
-const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
-
-interface Run {
-  code: number | null;
-  report: Record<string, unknown> & { parts: Part[]; outcome: string };
-  stdout: string;
-  stderr: string;
-}
-function agent(here: Place, ...args: string[]): Run {
-  const { status, stdout, stderr } = spawnSync(process.execPath, [MAIN, ...args], {
-    cwd: here.folder,
-    env: { PATH: process.env["PATH"] ?? "", HOME: here.home },
-    encoding: "utf8",
-  });
-  return { code: status, report: (stdout === "" ? null : JSON.parse(stdout)) as Run["report"], stdout, stderr };
-}
 const paths = (here: Place): string[] => ["--repo", here.repo, "--home", here.home];
 
 /** Moves the workspace away and clones afresh. */

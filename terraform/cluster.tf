@@ -75,6 +75,8 @@ resource "google_container_node_pool" "coordinator" {
 
 # From no node at all to sandbox_max_nodes. Environments select it: node_selector and tolerations, docs/kubernetes.md.
 resource "google_container_node_pool" "sandbox" {
+  provider = google-beta
+
   name               = "sandbox"
   cluster            = google_container_cluster.hangar.id
   initial_node_count = 0
@@ -86,6 +88,7 @@ resource "google_container_node_pool" "sandbox" {
 
   node_config {
     machine_type    = var.sandbox_machine_type
+    image_type      = "COS_CONTAINERD"
     disk_size_gb    = var.sandbox_disk_gb
     spot            = var.sandbox_spot
     service_account = google_service_account.nodes.email

@@ -6,7 +6,8 @@ resource "google_storage_bucket" "sessions" {
   public_access_prevention    = "enforced"
   force_destroy               = !var.deletion_protection
 
-  # Objects are written once and never over; what Hangar deletes is meant to be gone.
+  # Objects are written once and never over, so there are no older versions. What was deleted can be got back for a week, as
+  # Google Cloud has it by default (soft delete).
   versioning {
     enabled = false
   }

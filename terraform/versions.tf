@@ -8,10 +8,20 @@ terraform {
       source  = "hashicorp/google"
       version = "~> 6.20"
     }
+    # For the sandbox pool alone: only this one knows GKE Sandbox (sandbox_config) in version 6.
+    google-beta = {
+      source  = "hashicorp/google-beta"
+      version = "~> 6.20"
+    }
   }
 }
 
 provider "google" {
+  project = var.project
+  region  = var.region
+}
+
+provider "google-beta" {
   project = var.project
   region  = var.region
 }

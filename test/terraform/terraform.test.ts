@@ -20,6 +20,7 @@ interface Config {
   readonly resource: Record<string, Record<string, readonly Record<string, unknown>[]>>;
   readonly variable: Record<string, readonly { default?: unknown; description: string }[]>;
   readonly output: Record<string, readonly { value: unknown }[]>;
+  readonly terraform: readonly { required_providers: Record<string, { source: string; version: string }>[] }[];
   readonly text: string;
 }
 let config: Config;
@@ -54,6 +55,9 @@ test("the checkpoint bucket: uniform access, no versions, nothing deleted unless
     },
   });
   expect(config.variable["session_retention_days"]?.[0]).toMatchObject({ default: 0 });
+  expect(config.variable["session_retention_days"]?.[0]?.description).toContain(
+    "A suspended session's newest checkpoint is its only copy",
+  );
   expect(config.output["session_bucket"]?.[0]?.value).toBe("${google_storage_bucket.sessions.name}");
 });
 
@@ -67,6 +71,34 @@ test("two pools, of which the sandboxes' shrinks to none; streaming and disk sta
   expect(config.variable["image_streaming"]?.[0]).toMatchObject({ default: false });
   expect(config.variable["sandbox_disk_gb"]?.[0]).toMatchObject({ default: null });
   expect(config.variable["sandbox_disk_gb"]?.[0]?.description).toContain("100 is the advice");
+});
+
+test("what only the beta provider knows is asked of it", () => {
+  const pools = Object.values(config.resource["google_container_node_pool"] ?? {}).map(([pool]) => pool);
+  const isBeta = pools.filter((pool) => JSON.stringify(pool).includes("sandbox_config"));
+  expect(isBeta).toEqual([expect.objectContaining({ provider: "${google-beta}" })]);
+  // GKE asks for it by name where sandboxes are gVisor's.
+  expect(isBeta[0]).toMatchObject({ node_config: [{ image_type: "COS_CONTAINERD" }] });
+  expect(config.terraform[0]?.required_providers[0]).toMatchObject({
+    google: { source: "hashicorp/google" },
+    "google-beta": {
+      source: "hashicorp/google-beta",
+      version: config.terraform[0]?.required_providers[0]?.["google"]?.version,
+    },
+  });
+});
+
+test("Redis evicts nothing and asks for a password; the coordinator has its identity without a key file", () => {
+  expect(resource("google_redis_instance", "hangar")).toMatchObject({
+    auth_enabled: true,
+    redis_configs: { "maxmemory-policy": "noeviction" },
+  });
+  expect(resource("google_service_account_iam_member", "workload_identity")).toMatchObject({
+    service_account_id: "${google_service_account.coordinator.name}",
+    role: "roles/iam.workloadIdentityUser",
+    member: "serviceAccount:${var.project}.svc.id.goog[hangar/hangar-coordinator]",
+  });
+  expect(config.resource).not.toHaveProperty("google_service_account_key");
 });
 
 test("what a build may do: push images and write logs; it has no right to checkpoints or secrets", () => {

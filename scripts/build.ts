@@ -1,12 +1,12 @@
 /**
  * Bundles Hangar into `dist/`, an npm package of its own: `npm install -g ./dist/hangar-<version>.tgz` gives `hangar`.
- * Another folder than `dist/` may be given. The three programs are one file each; what cannot be bundled (a native module, the pinned Node) stays a dependency.
+ * Another folder than `dist/` may be given. The three programs are one file each, and so is the daemon's thread for bulk work; what cannot be bundled (a native module, the pinned Node) stays a dependency.
  */
 import { execFileSync } from "node:child_process";
 import { chmod, copyFile, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import { fileURLToPath } from "node:url";
-import { bundle, EXTERNAL } from "./bundle.ts";
+import { BULK, bundle, EXTERNAL } from "./bundle.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const dist = resolve(process.argv[2] ?? `${root}dist`);
@@ -18,7 +18,12 @@ const LUA = `${root}packages/coordinator/src/redis`;
 await rm(dist, { recursive: true, force: true });
 await mkdir(`${dist}/bin`, { recursive: true });
 await bundle(
-  Object.fromEntries(Object.entries(PROGRAMS).map(([name, folder]) => [name, `${root}packages/${folder}/src/main.ts`])),
+  {
+    "hangar-agent-bulk": BULK,
+    ...Object.fromEntries(
+      Object.entries(PROGRAMS).map(([name, folder]) => [name, `${root}packages/${folder}/src/main.ts`]),
+    ),
+  },
   dist,
 );
 for (const name of await readdir(LUA)) if (name.endsWith(".lua")) await copyFile(`${LUA}/${name}`, `${dist}/${name}`);

@@ -1,5 +1,9 @@
 /** How a program of Hangar's becomes one file. */
+import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
+
+/** The thread of whatever takes or restores checkpoints: goes into the same folder as `hangar-agent-bulk`. */
+export const BULK = fileURLToPath(new URL("../packages/sandbox-agent/src/checkpoint/bulk-thread.ts", import.meta.url));
 
 /** Have a native part: they stay dependencies. */
 export const EXTERNAL = ["@lydell/node-pty"];

@@ -1,13 +1,14 @@
 /**
  * A process that takes and restores one workspace's checkpoints as the daemon does, warm between calls, told what to do over
  * IPC; apart from the benchmark's own, so that its memory is its own. `open` clones and restores side by side, as a start
- * does. Messages are answered one at a time.
+ * does; `warm` does what a sandbox that waits for a session does ahead. Messages are answered one at a time.
  */
 import { cp, mkdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { newCheckpointId } from "@hangar/shared";
 import { createCheckpoint, createMemory, restoreCheckpoint } from "@hangar/sandbox-agent/checkpoint/engine";
 import { cloneWorkspace } from "@hangar/sandbox-agent/clone";
+import { rehearse } from "@hangar/sandbox-agent/warm/rehearse";
 import type { CreateOptions, Workspace } from "@hangar/sandbox-agent/checkpoint/engine";
 
 export interface Asked {
@@ -18,7 +19,7 @@ export interface Asked {
   readonly store: string;
   readonly recipients: readonly string[];
   readonly identity: string;
-  readonly what: "take" | "check" | "restore" | "open";
+  readonly what: "take" | "check" | "restore" | "open" | "warm";
   /** What `open` clones. */
   readonly origin: string;
   /** What is restored: a checkpoint's meta in the store. */
@@ -54,6 +55,10 @@ process.on("message", (asked: Asked) => {
 
 async function answer(asked: Asked): Promise<Answered> {
   const ws: Workspace = { ...asked, harness: "claude", keepIgnored: [], memory };
+  if (asked.what === "warm") {
+    await rehearse(asked.scratch);
+    return { ...NOTHING, peakMb: await peak() };
+  }
   const start = performance.now();
   let [bytes, unchanged, verified] = [0, false, true];
   let seconds: Answered["seconds"] = {};

@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { AGENT_MALLOC, AGENT_NODE_FLAGS } from "@hangar/shared";
-import { bundle } from "../../scripts/bundle.ts";
+import { BULK, bundle } from "../../scripts/bundle.ts";
 import type { Answered, Asked } from "./daemon.ts";
 import { timed } from "./measure.ts";
 import type { Workload } from "./workload.ts";
@@ -31,7 +31,7 @@ export class Ours {
     await exec("age-keygen", ["-o", join(scratch, "key")]);
     const identity = /AGE-SECRET-KEY-\S+/.exec(await readFile(join(scratch, "key"), "utf8"))?.[0] ?? "";
     const recipient = (await exec("age-keygen", ["-y", join(scratch, "key")])).stdout.trim();
-    await bundle({ daemon: fileURLToPath(new URL("daemon.ts", import.meta.url)) }, scratch);
+    await bundle({ daemon: fileURLToPath(new URL("daemon.ts", import.meta.url)), "hangar-agent-bulk": BULK }, scratch);
     const program = join(scratch, "daemon.mjs");
     const place = { scratch: join(scratch, "daemon"), store: join(scratch, "store") };
     const asked = { repo, home, origin, ...place, recipients: [recipient, recipient], identity };
@@ -50,10 +50,14 @@ export class Ours {
     return answered;
   }
 
-  /** Starts what the next restore runs in, which is not timed: a warm sandbox's daemon runs already. */
-  async boot(): Promise<void> {
+  /**
+   * Starts what the next restore runs in, which is not timed.
+   * @param how `cold`: a daemon that has just started; `warm`: one that has waited for a session
+   */
+  async boot(how: "cold" | "warm"): Promise<void> {
     this.#restoring?.kill();
     this.#restoring = await started(this.#program);
+    if (how === "warm") await this.#tell(this.#restoring, { ...this.#asked, what: "warm", meta: "" });
   }
 
   /** Restores the newest checkpoint there, once for each `boot`. Gives ms. */

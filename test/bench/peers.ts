@@ -101,15 +101,15 @@ async function measure(
 
   const restored = { repo: join(scratch, "restored", "repo"), home: join(scratch, "restored", "home") };
   const theirs = join(scratch, "restic-restored");
-  const fresh = async (): Promise<void> => {
+  const fresh = async (how: "cold" | "warm"): Promise<void> => {
     await rm(join(scratch, "restored"), { recursive: true, force: true });
     await rm(theirs, { recursive: true, force: true });
     await mkdir(restored.home, { recursive: true });
-    await ours.boot();
+    await ours.boot(how);
   };
   const clone = (): Promise<unknown> => exec("git", ["clone", "-q", `file://${workload.origin}`, restored.repo]);
   const restoring = await inPairs(size === "L" ? 1 : bars.runs, {
-    before: fresh,
+    before: () => fresh("cold"),
     ours: () => ours.restore("open", restored),
     theirs: () => restic("restore", "-q", "latest", "--target", theirs),
   });
@@ -123,15 +123,21 @@ async function measure(
   );
   const warm: number[] = [];
   for (let i = 0; i < bars.runs; i++) {
-    await fresh();
+    await fresh("warm");
     await clone();
     warm.push(await ours.restore("restore", restored));
   }
   await mustBeEqual(workload, restored);
   const warmRatio = median(warm) / restoring.theirs;
   if (size === "M")
-    compare("restore into a clone that is there, beside restic", median(warm), restoring.theirs, warmRatio, 0.2);
-  else note("restore into a clone that is there, beside restic", median(warm), restoring.theirs);
+    compare(
+      "restore into a clone that is there (a warm sandbox), beside restic",
+      median(warm),
+      restoring.theirs,
+      warmRatio,
+      0.2,
+    );
+  else note("restore into a clone that is there (a warm sandbox), beside restic", median(warm), restoring.theirs);
   const peakMb = ours.peakMb;
   row("peak memory of all of that", {
     ours: `${peakMb.toFixed(0)} MB`,

@@ -232,7 +232,8 @@ async function sandboxImage({ isRig }: Found): Promise<string> {
     await ok(process.execPath, [join(root, "scripts/build.ts"), dist]);
     const script = join(root, "test/kubernetes/image.sh");
     const hash = createHash("sha256");
-    for (const file of [join(dist, "hangar-agent.mjs"), script]) hash.update(await readFile(file));
+    for (const file of [join(dist, "hangar-agent.mjs"), join(dist, "hangar-agent-bulk.mjs"), script])
+      hash.update(await readFile(file));
     const name = `localhost/hangar-sandbox:${hash.digest("hex").slice(0, 12)}`;
     const images = await ctr("images", "ls", "-q");
     if (images.split("\n").includes(name)) return name;

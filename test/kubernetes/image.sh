@@ -22,7 +22,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/layer/usr/local/bin" "$work/layer/opt/hangar"
 cp "$node" "$work/layer/usr/local/bin/node"
-cp -r "$dist/bin" "$dist/hangar-agent.mjs" "$work/layer/opt/hangar/"
+cp -r "$dist/bin" "$dist/hangar-agent.mjs" "$dist/hangar-agent-bulk.mjs" "$work/layer/opt/hangar/"
 mkdir -p "$work/layer/opt/hangar/node_modules/@lydell"
 for package in node-pty node-pty-linux-x64; do
   cp -rL "$root/node_modules/@lydell/$package" "$work/layer/opt/hangar/node_modules/@lydell/"

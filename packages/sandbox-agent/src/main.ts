@@ -1,5 +1,4 @@
 /** `hangar-agent <command>`: which command does what; each is loaded only when it is asked for. */
-import { isMainThread } from "node:worker_threads";
 import { HangarError } from "@hangar/shared";
 
 type Main = (argv: readonly string[]) => Promise<number>;
@@ -13,9 +12,7 @@ const COMMANDS: Record<string, () => Promise<Main>> = {
   warm: async () => warm,
 };
 
-// A thread for bulk work has this file too, where all is one bundle.
-if (isMainThread) process.exit(await main(process.argv.slice(2)));
-else await import("./checkpoint/bulk.ts");
+process.exit(await main(process.argv.slice(2)));
 
 async function main([name = "", ...argv]: readonly string[]): Promise<number> {
   const load = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;

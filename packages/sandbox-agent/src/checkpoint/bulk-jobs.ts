@@ -1,6 +1,6 @@
 /** What can be done in a thread of its own: plain data in, plain data out. */
 import { type Digest, digestOf, splitOf } from "./digest.ts";
-import { piecesOf } from "./conversation-record.ts";
+import { piecesOf } from "./pieces.ts";
 import { type ExtractRule, rulesOf } from "./extract-rules.ts";
 import { type Packed, pack, type PackJob } from "./pack.ts";
 import { type Raw, rawOf } from "./raw.ts";

@@ -5,21 +5,22 @@
  * whole of it marked hundreds of times. Little work is done where it is asked for, since a thread takes 50 ms to start.
  */
 import { availableParallelism } from "node:os";
-import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
-import { failureFrom, type Failure, failureOf } from "./bulk-failure.ts";
+import { Worker } from "node:worker_threads";
+import { failureFrom, type Failure } from "./bulk-failure.ts";
 import { JOBS, type Jobs } from "./bulk-jobs.ts";
 
 /** Bytes from which on work is given away. */
 export const BULK = 8 * 1024 * 1024;
 /** A thread without work is ended after this (ms): it holds memory. */
 const IDLE = 5_000;
-const MARK = "hangar bulk work";
+/** In a bundle, the thread's program is a file of its own beside it: it loads in a third of the time of the whole. */
+const PROGRAM = import.meta.url.endsWith(".ts") ? "./bulk-thread.ts" : "./hangar-agent-bulk.mjs";
 
 type Kind = keyof Jobs;
-type Asked =
+export type Asked =
   | { readonly id: number; readonly kind: Kind; readonly input: Jobs[Kind]["input"] }
   | { readonly stop: number };
-type Answer =
+export type Answer =
   | { readonly id: number; readonly output: Jobs[Kind]["output"] }
   | { readonly id: number; readonly failure: Failure };
 
@@ -42,6 +43,14 @@ export async function bulk<K extends Kind>(
   return await thread.run(kind, input, signal);
 }
 
+/** Starts a thread ahead of work of about so many bytes, beside what comes before it. */
+export function expectBulk(bytes: number): void {
+  if (bytes < BULK || threads.size > 0) return;
+  const thread = new Thread();
+  threads.add(thread);
+  thread.rest();
+}
+
 /** One for files and one for conversations; more would be memory. */
 const MOST = Math.min(2, availableParallelism());
 const threads = new Set<Thread>();
@@ -58,9 +67,7 @@ class Thread {
   #idle: NodeJS.Timeout | undefined;
 
   constructor() {
-    // In a bundle, this module is the program's one file, whose first lines then lead here.
-    this.#worker = new Worker(new URL(import.meta.url), {
-      workerData: MARK,
+    this.#worker = new Worker(new URL(PROGRAM, import.meta.url), {
       execArgv: [],
       resourceLimits: { maxYoungGenerationSizeMb: 4 },
     });
@@ -90,7 +97,7 @@ class Thread {
       throw error;
     } finally {
       signal?.removeEventListener("abort", stop);
-      if (this.#waiting.size === 0) this.#rest();
+      if (this.#waiting.size === 0) this.rest();
     }
   }
 
@@ -101,7 +108,8 @@ class Thread {
     else waiting?.resolve(answer.output as never);
   }
 
-  #rest(): void {
+  /** Ends it, unless work comes. */
+  rest(): void {
     this.#worker.unref();
     this.#idle = setTimeout(() => {
       if (this.#waiting.size > 0) return;
@@ -116,24 +124,3 @@ class Thread {
     this.#waiting.clear();
   }
 }
-
-function serve(port: NonNullable<typeof parentPort>): void {
-  const running = new Map<number, AbortController>();
-  const work = async ({ id, kind, input }: Exclude<Asked, { stop: number }>): Promise<Answer> => {
-    const stopping = new AbortController();
-    running.set(id, stopping);
-    try {
-      return { id, output: await JOBS[kind](input as never, stopping.signal) };
-    } catch (error) {
-      return { id, failure: failureOf(error) };
-    } finally {
-      running.delete(id);
-    }
-  };
-  port.on("message", (asked: Asked) => {
-    if ("stop" in asked) running.get(asked.stop)?.abort();
-    else void work(asked).then((answer) => port.postMessage(answer));
-  });
-}
-
-if (!isMainThread && workerData === MARK && parentPort) serve(parentPort);

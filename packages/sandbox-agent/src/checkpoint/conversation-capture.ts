@@ -6,15 +6,9 @@ import { HangarError } from "@hangar/shared";
 import { bulk } from "./bulk.ts";
 import type { ArchiveEntry } from "./tar-header.ts";
 import { scanConversations, stampOf, type ConversationFile, type ConversationRoot } from "./conversation-scan.ts";
-import {
-  encodePath,
-  pieceAt,
-  pieceWithPrefix,
-  PIECE,
-  type ConversationRecord,
-  type RecordedFile,
-  type RecordedSegment,
-} from "./conversation-record.ts";
+import { encodePath } from "./path-text.ts";
+import { pieceAt, pieceWithPrefix, PIECE } from "./pieces.ts";
+import type { ConversationRecord, RecordedFile, RecordedSegment } from "./conversation-record.ts";
 import { isSettled } from "./settled.ts";
 import { copySqlite } from "./sqlite-copy.ts";
 

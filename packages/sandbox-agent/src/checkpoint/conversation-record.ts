@@ -1,27 +1,14 @@
 /** What a checkpoint's meta says of its conversations: enough to send only what is new, and to check what was restored. */
 import { createHash } from "node:crypto";
-import { readSync } from "node:fs";
-import { setImmediate as breathe } from "node:timers/promises";
 import { Sha256 } from "@hangar/shared";
 import { z } from "zod";
-
-/** A path in JSON: as text where its bytes are UTF-8, else `hex:` and the bytes. */
-export function encodePath(path: Buffer): string {
-  const text = path.toString("utf8");
-  return Buffer.from(text).equals(path) && !text.startsWith("hex:") ? text : `hex:${path.toString("hex")}`;
-}
-
-export const decodePath = (text: string): Buffer =>
-  text.startsWith("hex:") ? Buffer.from(text.slice(4), "hex") : Buffer.from(text);
+import { decodePath } from "./path-text.ts";
 
 const count = z.number().int().nonnegative();
 
 /** Bytes `offset` to `offset + size` of a file, and the part whose archive holds them as one member. */
 export const RecordedSegment = z.strictObject({ offset: count, size: count, part: z.string().min(1).max(200) });
 export type RecordedSegment = z.infer<typeof RecordedSegment>;
-
-/** A file's bytes are hashed in pieces of this size, so that what is appended costs what it is. */
-export const PIECE = 4 * 1024 * 1024;
 
 /** Digests in hex; in JSON one text of 43 base64url characters each, since long conversations have many. */
 const encodeDigests = (digests: readonly string[]): string =>
@@ -71,44 +58,3 @@ export function conversationDigest(record: ConversationRecord): string {
 
 const sorted = (files: readonly RecordedFile[]): RecordedFile[] =>
   [...files].sort((a, b) => Buffer.compare(decodePath(a.path), decodePath(b.path)));
-
-/** Of each piece of an open file's first `size` bytes; those that are known already are not read. */
-export async function piecesOf(fd: number, size: number, known: readonly string[] = []): Promise<string[]> {
-  const pieces = [...known];
-  for (let at = pieces.length * PIECE; at < size; at += PIECE) {
-    pieces.push(pieceAt(fd, at, Math.min(PIECE, size - at)));
-    if (at > 0) await breathe();
-  }
-  return pieces;
-}
-
-/** Bytes that are not there any more leave the hash short, and so another. */
-export const pieceAt = (fd: number, offset: number, size: number): string =>
-  pieceWithPrefix(fd, offset, size, size).piece;
-
-/** Nothing else runs while it is in use; a new one each time would have the collector at work. */
-const shared = Buffer.allocUnsafeSlow(256 * 1024);
-
-/** Also of the piece's first `prefix` bytes, in the same pass. */
-export function pieceWithPrefix(
-  fd: number,
-  offset: number,
-  prefix: number,
-  size: number,
-): { prefix: string; piece: string } {
-  const hash = createHash("sha256");
-  let at = 0;
-  const readTo = (end: number): void => {
-    while (at < end) {
-      const read = readSync(fd, shared, 0, Math.min(shared.length, end - at), offset + at);
-      if (read === 0) break;
-      hash.update(shared.subarray(0, read));
-      at += read;
-    }
-  };
-  readTo(prefix);
-  const first = prefix === size ? null : hash.copy().digest("hex");
-  readTo(size);
-  const piece = hash.digest("hex");
-  return { prefix: first ?? piece, piece };
-}

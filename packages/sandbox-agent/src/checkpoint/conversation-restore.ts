@@ -20,7 +20,8 @@ import { bulk } from "./bulk.ts";
 import type { ExtractRule } from "./extract-rules.ts";
 import { invalid, pathProblem } from "./tar-header.ts";
 import { CONVERSATION_ROOTS, type ConversationRoot } from "./conversation-scan.ts";
-import { decodePath, encodePath, type ConversationRecord, type RecordedFile } from "./conversation-record.ts";
+import { decodePath, encodePath } from "./path-text.ts";
+import type { ConversationRecord, RecordedFile } from "./conversation-record.ts";
 
 export interface RestoreConversationOptions {
   /** Unpacks a part's archive, of about so many plain bytes, below a folder. Called for each of `record.parts`, in order. */

@@ -10,4 +10,5 @@ export {
 } from "./conversation-scan.ts";
 export { captureConversations, type Capture, type CaptureOptions } from "./conversation-capture.ts";
 export { restoreConversations, type RestoreConversationOptions } from "./conversation-restore.ts";
-export { conversationDigest, ConversationRecord, decodePath, encodePath, RecordedFile } from "./conversation-record.ts";
+export { conversationDigest, ConversationRecord, RecordedFile } from "./conversation-record.ts";
+export { decodePath, encodePath } from "./path-text.ts";

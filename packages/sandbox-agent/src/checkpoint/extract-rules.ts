@@ -1,6 +1,6 @@
 /** Which members an archive of a checkpoint may hold, and which of them are taken: as data, so that any thread can obey. */
 import { HangarError } from "@hangar/shared";
-import { encodePath } from "./conversation-record.ts";
+import { encodePath } from "./path-text.ts";
 import { type Raw, rawOf } from "./raw.ts";
 import type { Root } from "./state.ts";
 import type { ExtractOptions } from "./tar-extract.ts";

@@ -1,7 +1,8 @@
 /** A conversation's member, as it comes out of its archive, held against the digests that the record has of the whole file. */
 import { createHash } from "node:crypto";
 import { closeSync, openSync, readSync } from "node:fs";
-import { PIECE, type RecordedFile } from "./conversation-record.ts";
+import { PIECE } from "./pieces.ts";
+import type { RecordedFile } from "./conversation-record.ts";
 import { bytesOf, fromText, rawOf } from "./raw.ts";
 import type { ArchiveEntry } from "./tar-header.ts";
 import type { Member } from "./tar-read.ts";

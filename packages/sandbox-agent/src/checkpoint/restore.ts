@@ -2,6 +2,7 @@
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { HangarError } from "@hangar/shared";
+import { expectBulk } from "./bulk.ts";
 import { conversationDigest, restoreConversations } from "./conversation.ts";
 import { parentFrom, readDocument, readState } from "./decode.ts";
 import type { StateDocument } from "./document.ts";
@@ -68,6 +69,7 @@ class Restore {
   async #run(): Promise<Restored> {
     const { identities, source, signal } = this.#options;
     const meta = parseMeta(await openMeta(this.#options.meta, identities));
+    expectBulk(meta.conversations.files.reduce((sum, { size }) => sum + size, 0));
     const spool = new Spool({ meta, source, folder: this.#scratch, identities, signal });
     const document = await this.#time("fetch", async () => {
       await spool.fetch(meta.parts.map((part) => part.name));

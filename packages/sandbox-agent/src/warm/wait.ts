@@ -14,6 +14,7 @@ import { newLog } from "../log.ts";
 import { prepareEnvironment } from "../sandbox-env.ts";
 import { tmuxFolder } from "../terminal/tmux.ts";
 import { WarmLink } from "./link.ts";
+import { rehearse } from "./rehearse.ts";
 import { followRemote, hasWarmWorkspace, madeOf, makeWarmWorkspace, type WarmWorkspaceDeps } from "./workspace.ts";
 
 const Claim = z.strictObject({ sandbox: SandboxId, token: z.string().min(1) });
@@ -78,6 +79,7 @@ class Waiting {
       const say = (doing: string): void => this.#say("busy", doing);
       if (!hasWarmWorkspace(this.#config.state, deps.made)) await makeWarmWorkspace(deps, say);
       this.#say("ready", null);
+      await this.#rehearse();
       for (;;) {
         await pause(boot.fetch_seconds * 1000, signal);
         if (signal.aborted) return;
@@ -88,6 +90,16 @@ class Waiting {
       const line = error instanceof Error ? error.message : String(error);
       this.#log.error(`it cannot wait: ${line}`);
       this.#say("failed", line.slice(0, 2000));
+    }
+  }
+
+  /** What goes wrong is not in the way of a session, whose own restore says what it lacks. */
+  async #rehearse(): Promise<void> {
+    try {
+      await rehearse(this.#config.state, this.#ending.signal);
+    } catch (error) {
+      if (this.#ending.signal.aborted) return;
+      this.#log.warn(`no restore could be rehearsed: ${error instanceof Error ? error.message : String(error)}`);
     }
   }
 

@@ -8,7 +8,7 @@ import { zstdCompressSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ArchiveChanged, type ArchiveEntry } from "../../src/checkpoint/archive.ts";
 import { BULK, bulk } from "../../src/checkpoint/bulk.ts";
-import { PIECE } from "../../src/checkpoint/conversation-record.ts";
+import { PIECE } from "../../src/checkpoint/pieces.ts";
 import { Vanished } from "../../src/checkpoint/digest.ts";
 import { decompressed } from "../../src/checkpoint/zstd-frames.ts";
 

@@ -1,3 +1,4 @@
+// oxlint-disable unicorn/require-post-message-target-origin -- a thread's, not a window's
 /** The program of a thread for bulk work: jobs come in as messages, and each is answered with one. */
 import { parentPort } from "node:worker_threads";
 import { failureOf } from "./bulk-failure.ts";

@@ -15,7 +15,7 @@ function folder(): string {
 test("a rehearsal restores, and leaves nothing", async () => {
   const at = folder();
   let most = 0;
-  const looking = setInterval(() => (most = Math.max(most, readdirSync(at, { recursive: true }).length)), 5);
+  const looking = setInterval(() => (most = Math.max(most, readdirSync(at, { recursive: true }).length)), 100);
   await rehearse(at);
   clearInterval(looking);
   expect(most).toBeGreaterThan(400);

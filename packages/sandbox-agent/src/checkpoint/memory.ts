@@ -34,7 +34,13 @@ export interface TreeMemory {
   config: { stamp: string; local: ConfigEntry[]; worktree: ConfigEntry[] } | null;
   attributes: { key: string; special: Set<Raw> } | null;
   /** What `for-each-ref` said when the files of the refs were as stamped. */
-  refs: { stamp: string; output: Buffer } | null;
+  refs: { stamp: string; listed: ListedRefs } | null;
+}
+
+export interface ListedRefs {
+  readonly output: Buffer;
+  /** Names that git warns of and passes over. */
+  readonly ignored: readonly Raw[];
 }
 
 /** A path at which the index differs from HEAD. */

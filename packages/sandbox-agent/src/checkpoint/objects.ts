@@ -23,8 +23,14 @@ export interface ObjectsPlan {
   readonly prerequisites: readonly string[];
 }
 
-/** Names a repository across checkpoints. */
-export const bundleKey = (tree: Pick<TreeState, "root" | "path">): Raw => `${tree.root} ${tree.path}`;
+/**
+ * Names a repository across checkpoints, together with where its history is cut off: what a tip reached before it was deepened
+ * is less than what it reaches now, so nothing counts as held then.
+ */
+export function bundleKey({ root, path, gitFiles }: Pick<TreeState, "root" | "path" | "gitFiles">): Raw {
+  const cut = rawOf(gitFiles.get("shallow") ?? Buffer.alloc(0)).split("\n");
+  return [root, path, ...cut.filter((line) => line !== "").sort()].join(" ");
+}
 
 const MOST_BUNDLES = 16;
 

@@ -2,9 +2,9 @@
 import { statSync } from "node:fs";
 import { HangarError } from "@hangar/shared";
 import { type ConfigEntry, isPartialClone, parseConfigList, sortConfig } from "./git-config.ts";
-import { OFF, fixedEnv, git, type GitDirs, makeScratch, type Scratch } from "./git.ts";
-import type { TreeMemory } from "./memory.ts";
-import { byBytes, fsPath, type Raw, rawOf, stringPath, toText } from "./raw.ts";
+import { OFF, fixedEnv, git, type GitDirs, gitFailed, makeScratch, type Scratch, tryGit } from "./git.ts";
+import type { ListedRefs, TreeMemory } from "./memory.ts";
+import { byBytes, fsPath, type Raw, rawFrom, rawOf, stringPath, toText } from "./raw.ts";
 import { refsStamp } from "./refs-stamp.ts";
 import { isFresh, readIfThere, type ScanContext, stampOf } from "./scan-context.ts";
 
@@ -88,7 +88,9 @@ export interface Refs {
 }
 
 export async function readRefs(context: ScanContext, dirs: GitDirs, memory: TreeMemory): Promise<Refs> {
-  const output = await listRefs(context, dirs, memory);
+  const { output, ignored } = await listRefs(context, dirs, memory);
+  if (ignored.length > 0)
+    context.warnings.add(`refs that git cannot read are not kept: ${ignored.slice(0, 20).map(toText).join(", ")}`);
   const all = new Map<Raw, string>();
   const local: [Raw, string][] = [];
   const symrefs: [Raw, Raw][] = [];
@@ -116,16 +118,23 @@ export async function readRefs(context: ScanContext, dirs: GitDirs, memory: Tree
 }
 
 /** Git is asked again only when a file of the refs changed, or may have. */
-async function listRefs(context: ScanContext, dirs: GitDirs, memory: TreeMemory): Promise<Buffer> {
+async function listRefs(context: ScanContext, dirs: GitDirs, memory: TreeMemory): Promise<ListedRefs> {
   const stamp = refsStamp(dirs);
-  if (stamp !== null && memory.refs?.stamp === stamp) return memory.refs.output;
-  const output = await git(
-    [...OFF, "-c", "core.worktree=/", "for-each-ref", "--format=%(objectname) %(refname)%00%(symref)"],
-    { env: { ...fixedEnv(context.home), GIT_DIR: stringPath(dirs.gitDir) }, cwd: "/", signal: context.signal },
-  );
-  memory.refs = stamp === null ? null : { stamp, output };
-  return output;
+  if (stamp !== null && memory.refs?.stamp === stamp) return memory.refs.listed;
+  const args = [...OFF, "-c", "core.worktree=/", "for-each-ref", "--format=%(objectname) %(refname)%00%(symref)"];
+  const env = { ...fixedEnv(context.home), GIT_DIR: stringPath(dirs.gitDir) };
+  const result = await tryGit(args, { env, cwd: "/", signal: context.signal });
+  if (result.code !== 0) throw gitFailed(args, result);
+  const listed = { output: result.stdout, ignored: ignoredRefs(result.stderr) };
+  memory.refs = stamp === null ? null : { stamp, listed };
+  return listed;
 }
+
+/** Refs that git passes over with a warning: of a name or with bytes that are no ref's. */
+const ignoredRefs = (stderr: string): Raw[] =>
+  [...stderr.matchAll(/^warning: ignoring (?:broken ref|ref with broken name) (.*)$/gm)]
+    .map(([, name = ""]) => rawFrom(name))
+    .filter((name) => !name.startsWith("refs/remotes/"));
 
 export function readHead(dirs: GitDirs, refs: ReadonlyMap<Raw, string>): { branch: Raw | null; head: string | null } {
   const text = (readIfThere(`${dirs.gitDir}/HEAD`) ?? Buffer.alloc(0)).toString("latin1").replace(/[\r\n ]+$/, "");

@@ -213,14 +213,17 @@ async function unbundleAll(ws: Workspace, target: Target, input: RepositoryInput
   }
 }
 
-/** Which of the commits that refs are to have are here; HEAD's is, or is brought. */
+/** Which of the commits that refs are to have are here; HEAD's is, or is brought, and others where the remote gives them. */
 async function knownObjects(ws: Workspace, target: Target, input: RepositoryInput): Promise<ReadonlySet<string>> {
   const { head, refs, kind } = target.tree;
   const all = [...new Set([...refs.map(([, oid]) => oid), ...(head === null ? [] : [head])])];
   const look = async (): Promise<Set<string>> => new Set((await lookUp(scratchLike(target), all, input.signal)).keys());
   const found = await look();
-  if (head === null || found.has(head) || kind === "linked") return found;
-  await needCommits(ws, target, input, [head]);
+  if (kind === "linked" || all.every((oid) => found.has(oid))) return found;
+  if (head !== null && !found.has(head)) await needCommits(ws, target, input, [head]);
+  // A shallow clone lacks what lies in the remote's history, and a remote may have forced a branch but still have its commits.
+  const lacking = await missingOf(target, all, input.signal);
+  await bring(ws, target, input, lacking, MOST_FETCHES);
   return await look();
 }
 
@@ -247,6 +250,51 @@ async function keepShallow(target: Target, signal?: AbortSignal): Promise<void> 
   if (cut.length > 0) writeFileSync(fsPath(path), `${[...now, ...cut].filter((line) => line !== "").join("\n")}\n`);
 }
 
+async function missingOf(target: Target, oids: readonly string[], signal?: AbortSignal): Promise<string[]> {
+  const found = await lookUp(scratchLike(target), oids, signal);
+  return oids.filter((oid) => !found.has(oid));
+}
+
+const isShallow = ({ dirs }: Target): boolean => existsSync(fsPath(`${dirs.commonDir}/shallow`));
+
+/** Fetches from the remote, no ref changes. Answers git's last word where it fails. */
+async function fetch(
+  ws: Workspace,
+  target: Target,
+  { signal }: RepositoryInput,
+  options: readonly string[],
+  refspecs: readonly string[],
+): Promise<string> {
+  const args = ["fetch", "-q", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", ...options, "--stdin", "origin"];
+  const result = await tryGit([...OFF, ...args], {
+    env: { ...userEnv(ws.home, ws.networkEnv), GIT_DIR: target.env["GIT_DIR"] ?? "" },
+    cwd: target.dirs.worktree,
+    input: refspecs.map((refspec) => `${refspec}\n`).join(""),
+    signal,
+    timeout: 600_000,
+  });
+  return result.code === 0 ? "" : (result.stderr.trim().split("\n").at(-1) ?? "");
+}
+
+const MOST_FETCHES = 24;
+
+/** Brings what the remote has of these. It refuses all of them for one that it lacks: they are then asked for by halves. */
+async function bring(
+  ws: Workspace,
+  target: Target,
+  input: RepositoryInput,
+  oids: readonly string[],
+  tries: number,
+): Promise<void> {
+  if (oids.length === 0 || tries === 0) return;
+  const words = await fetch(ws, target, input, isShallow(target) ? ["--depth=1"] : [], oids);
+  if (words === "" || oids.length === 1) return;
+  const half = Math.ceil(oids.length / 2);
+  const left = tries - 1;
+  await bring(ws, target, input, oids.slice(0, half), Math.ceil(left / 2));
+  await bring(ws, target, input, oids.slice(half), Math.floor(left / 2));
+}
+
 /** Makes sure that these commits are here: the clone may be shallow, or older than the checkpoint. */
 async function needCommits(
   ws: Workspace,
@@ -255,35 +303,19 @@ async function needCommits(
   oids: readonly string[],
 ): Promise<void> {
   const { signal, tree } = input;
-  const missing = async (): Promise<string[]> => {
-    const found = await lookUp(scratchLike(target), oids, signal);
-    return oids.filter((oid) => !found.has(oid));
-  };
-  let lacking = await missing();
-  if (lacking.length === 0) return;
-  const env = { ...userEnv(ws.home, ws.networkEnv), GIT_DIR: target.env["GIT_DIR"] ?? "" };
-  const shallow = existsSync(fsPath(`${target.dirs.commonDir}/shallow`));
-  const depth = shallow ? ["--depth=1"] : [];
-  const tries: string[][] = [
-    ["fetch", "-q", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", ...depth, "origin", ...lacking],
-    [
-      "fetch",
-      "-q",
-      "--no-tags",
-      "--no-write-fetch-head",
-      "--no-auto-gc",
-      ...(shallow ? ["--unshallow"] : []),
-      "origin",
-      "+refs/heads/*:refs/remotes/origin/*",
-    ],
+  let lacking = await missingOf(target, oids, signal);
+  const shallow = isShallow(target);
+  const tries = [
+    () => fetch(ws, target, input, shallow ? ["--depth=1"] : [], lacking),
+    () => fetch(ws, target, input, shallow ? ["--unshallow"] : [], ["+refs/heads/*:refs/remotes/origin/*"]),
   ];
   let words = "";
-  for (const args of tries) {
-    const result = await tryGit([...OFF, ...args], { env, cwd: target.dirs.worktree, signal, timeout: 600_000 });
-    if (result.code !== 0) words = result.stderr.trim().split("\n").at(-1) ?? "";
-    lacking = await missing();
+  for (const attempt of tries) {
     if (lacking.length === 0) return;
+    words = (await attempt()) || words;
+    lacking = await missingOf(target, oids, signal);
   }
+  if (lacking.length === 0) return;
   throw new HangarError(
     "checkpoint_invalid",
     `The checkpoint builds on commit ${lacking[0]?.slice(0, 12)} of ${tree.path === "" ? "the repository" : toText(tree.path)}, which the remote no longer gives${words === "" ? "" : ` (${words.slice(0, 200)})`}`,
@@ -367,6 +399,9 @@ async function updateRefs(
       "user.name=Hangar",
       "-c",
       "user.email=hangar@localhost",
+      // Each of thousands would wait for the disk; what a crash leaves half restored is restored again.
+      "-c",
+      "core.fsync=none",
       "update-ref",
       "-m",
       "hangar: restore",

@@ -80,6 +80,7 @@ const states: State[] = [
     base: "echo 1 >a.txt",
     clone: "--depth=1",
     make: "echo w >w; git add w; git commit -qm w",
+    later: "git fetch -q --depth=1 origin main; git commit -qam late --allow-empty; echo more >>w",
     between:
       "git clone -q origin.git mate; cd mate; for i in 1 2; do echo $i >m$i; git add -A; git commit -qm m$i; done; git push -q; cd ..; rm -rf mate",
   },
@@ -87,6 +88,32 @@ const states: State[] = [
     name: "a shallow clone with a branch of its own",
     clone: "--depth=1 --no-single-branch",
     make: "echo w >w; git add w; git commit -qm w; git checkout -q -b two; git commit -q --allow-empty -m e",
+    later: "git branch -qD two 2>/dev/null || git checkout -q work; git fetch -q --unshallow; echo x >>a.txt",
+  },
+  {
+    name: "a shallow clone, deepened step by step",
+    base: "for i in 1 2 3 4; do echo $i >a.txt; git add a.txt; git commit -qm $i; done; echo 5 >a.txt",
+    clone: "--depth=1",
+    make: "git fetch -q --depth=3 origin main; git checkout -q --detach origin/main~1; echo w >w; git add w; git commit -qm w",
+    later: "git fetch -q --depth=4 origin main; git branch old origin/main~3; echo x >>w",
+  },
+  {
+    name: "a shallow clone in the middle of a rebase",
+    base: "for i in 1 2 3; do echo $i >a.txt; git add a.txt; git commit -qm $i; done; echo 4 >a.txt",
+    clone: "--depth=2",
+    make: "echo m >a.txt; git commit -qam m; git checkout -q -b o HEAD~1; echo o >a.txt; git commit -qam o; git checkout -q work; git rebase o >/dev/null 2>&1 || true",
+    later: "echo solved >a.txt; git add a.txt; git stash list",
+    finish: "echo solved >a.txt; git add a.txt; git rebase --continue",
+  },
+  {
+    name: "a shallow clone inside, deepened later",
+    make: "git init -q --bare -b m $D/n.git; git clone -q $D/n.git $D/n 2>/dev/null; (cd $D/n; git checkout -q -b m; for i in 1 2 3; do echo $i >f; git add f; git commit -qm $i; done; git push -q origin m); git clone -q --depth=1 file://$D/n.git inner; cd inner; echo x >>f; git commit -qam x",
+    later: "cd inner; git fetch -q --unshallow; git branch old HEAD~2; echo y >y",
+  },
+  {
+    name: "a shallow clone inside of another remote's, its history whole later",
+    make: "git init -q --bare -b m $D/n.git; git clone -q $D/n.git $D/n 2>/dev/null; (cd $D/n; git checkout -q -b m; for i in 1 2 3; do echo $i >f; git add f; git commit -qm $i; done; git push -q origin m); git clone -q --depth=1 file://$D/n.git inner; git remote add other file://$D/n.git; git fetch -q --depth=1 other; git branch theirs other/m",
+    later: "git fetch -q --unshallow other; cd inner; git fetch -q --unshallow; echo y >y",
   },
   {
     name: "a partial clone",

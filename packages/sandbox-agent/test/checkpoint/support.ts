@@ -208,7 +208,7 @@ export function describeTree(repo: string, home: string): Record<string, unknown
     try {
       return execFileSync("git", ["-c", "core.quotePath=false", "-c", "status.renames=false", ...args], {
         cwd: repo,
-        env: { ...ENV(home), GIT_OPTIONAL_LOCKS: "0" },
+        env: { ...ENV(home), GIT_OPTIONAL_LOCKS: "0", GIT_NO_REPLACE_OBJECTS: "1" },
         encoding: "latin1",
         stdio: ["ignore", "pipe", "ignore"],
       });
@@ -248,16 +248,9 @@ export function describeTree(repo: string, home: string): Record<string, unknown
     index: git("ls-files", "-s", "-v", "-z").replaceAll("\0", "\n"),
     intentToAdd: git("diff-files", "-z", "--name-only", "--diff-filter=A").replaceAll("\0", "\n"),
     staged: git("diff", "--cached", "--raw", "--no-abbrev", "--no-renames"),
-    refs: git(
-      "for-each-ref",
-      "--format=%(refname) %(objectname)",
-      "refs/heads",
-      "refs/tags",
-      "refs/notes",
-      "refs/bisect",
-      "refs/keep",
-      "refs/rewritten",
-      "refs/worktree",
+    refs: git("for-each-ref", "--format=%(refname) %(objectname) %(symref)").replace(
+      /^refs\/(?:remotes|hangar)\/.*\n/gm,
+      "",
     ),
     upstreams: git("config", "--local", "--get-regexp", "^branch\\."),
     stash: git("stash", "list", "--format=%gd %gs %H %T %P"),

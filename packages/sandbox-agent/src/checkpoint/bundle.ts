@@ -18,7 +18,8 @@ import { spawn } from "node:child_process";
 import { finished } from "node:stream/promises";
 import { deflateSync } from "node:zlib";
 import { HangarError, ObjectId } from "@hangar/shared";
-import { diskFull, git, gitFailed, isDiskFull, type Scratch, tryGit } from "./git.ts";
+import { diskFull, failedForSpace } from "./disk-full.ts";
+import { git, gitFailed, type Scratch, tryGit } from "./git.ts";
 import { bytesOf, fsPath, type Raw, stringPath } from "./raw.ts";
 
 export const HEAD_REF = "refs/hangar/checkpoint";
@@ -179,7 +180,7 @@ export async function writeBundle(
   });
   child.stdout.pipe(out);
   const [status] = await Promise.all([code, finished(out)]);
-  if (status !== 0) throw gitFailed(args, { code: status, stdout: Buffer.alloc(0), stderr });
+  if (status !== 0) throw gitFailed(args, { code: status, stdout: Buffer.alloc(0), stderr }, scratch.dir);
 }
 
 const ALLOW_MISSING = "--missing=allow-any";
@@ -268,7 +269,7 @@ export async function unbundle(
     child.on("error", reject);
     child.on("close", (status) => resolve(status ?? 1));
   });
-  if (code !== 0 && isDiskFull(stderr)) throw diskFull(stringPath(repo.cwd));
+  if (code !== 0 && failedForSpace(stderr, stringPath(repo.cwd))) throw diskFull(stringPath(repo.cwd));
   if (code !== 0)
     throw badBundle(
       `its pack is broken (${stderr.trim().split("\n").slice(-2).join("; ").slice(0, 300) || `exit ${code}`})`,

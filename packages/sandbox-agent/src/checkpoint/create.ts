@@ -8,6 +8,7 @@ import { type BundlePlan, mergeBase } from "./bundle.ts";
 import { type ChannelPlan, planChannel } from "./channels.ts";
 import { Clock } from "./clock.ts";
 import { Vanished } from "./digest.ts";
+import { orDiskFull } from "./disk-full.ts";
 import { captureConversations, conversationDigest, type ConversationRecord } from "./conversation.ts";
 import { type ChannelParts, encodeDocument } from "./document.ts";
 import { fingerprintOf, lookAtConversations } from "./fingerprint.ts";
@@ -43,12 +44,7 @@ export async function createCheckpoint(ws: Workspace, options: CreateOptions): P
   try {
     return await new Attempt(ws, options, memory, scratch, clock).run();
   } catch (error) {
-    const code = (error as NodeJS.ErrnoException).code;
-    if (code === "ENOSPC" || code === "EDQUOT")
-      throw new HangarError("disk_full", `The disk of ${options.out} is full: free some space and try again`, {
-        cause: error,
-      });
-    throw error;
+    throw orDiskFull(error, options.out);
   } finally {
     rmSync(scratch, { recursive: true, force: true });
   }

@@ -5,6 +5,7 @@
 import { spawn } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { HangarError } from "@hangar/shared";
+import { diskFull, failedForSpace } from "./disk-full.ts";
 import { bytesOf, fsPath, rawFrom, type Raw, stringPath } from "./raw.ts";
 
 export interface GitOptions {
@@ -25,25 +26,16 @@ export interface GitResult {
 /** Its output; throws `checkpoint_failed` with git's own words when it exits otherwise than with 0. */
 export async function git(args: readonly string[], options: GitOptions): Promise<Buffer> {
   const result = await tryGit(args, options);
-  if (result.code !== 0) throw gitFailed(args, result);
+  if (result.code !== 0) throw gitFailed(args, result, options.cwd);
   return result.stdout;
 }
 
-export function gitFailed(args: readonly string[], result: GitResult): HangarError {
-  if (isDiskFull(result.stderr)) return diskFull();
+export function gitFailed(args: readonly string[], result: GitResult, cwd: Raw = "/"): HangarError {
+  if (failedForSpace(result.stderr, stringPath(cwd))) return diskFull(stringPath(cwd));
   const verb = args.find((arg, i) => !arg.startsWith("-") && args[i - 1] !== "-c") ?? "";
   const words = result.stderr.trim().split("\n").slice(-3).join("; ") || `exit ${result.code}`;
   return new HangarError("checkpoint_failed", `git ${verb} failed: ${words.slice(0, 500)}`);
 }
-
-/** By the C library's words: git's environment here is always of the C locale. */
-export const isDiskFull = (stderr: string): boolean => /No space left on device|Disk quota exceeded/.test(stderr);
-
-export const diskFull = (near?: string): HangarError =>
-  new HangarError(
-    "disk_full",
-    `The disk${near === undefined ? "" : ` of ${near}`} is full: free some space and try again`,
-  );
 
 /** Never throws for an exit code; only when git cannot be started or was aborted. */
 export function tryGit(args: readonly string[], options: GitOptions): Promise<GitResult> {

@@ -1,10 +1,10 @@
 /** Puts a checkpoint back: everything is fetched and checked first, then the target is made to be it, then it is verified. */
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { HangarError } from "@hangar/shared";
 import { expectBulk } from "./bulk.ts";
 import { conversationDigest, restoreConversations } from "./conversation.ts";
 import { parentFrom, readDocument, readState } from "./decode.ts";
+import { orDiskFull } from "./disk-full.ts";
 import type { StateDocument } from "./document.ts";
 import { differences, fingerprintOf, lookAtConversations } from "./fingerprint.ts";
 import { createMemory } from "./memory.ts";
@@ -30,12 +30,7 @@ export async function restoreCheckpoint(ws: Workspace, options: RestoreOptions):
   try {
     return await new Restore(ws, options, scratch).run();
   } catch (error) {
-    const code = (error as NodeJS.ErrnoException).code;
-    if (code === "ENOSPC" || code === "EDQUOT")
-      throw new HangarError("disk_full", `The disk of ${ws.repo} is full: free some space and try again`, {
-        cause: error,
-      });
-    throw error;
+    throw orDiskFull(error, ws.repo);
   } finally {
     rmSync(scratch, { recursive: true, force: true });
   }

@@ -21,6 +21,7 @@ import {
 } from "node:fs";
 import { randomBytes } from "node:crypto";
 import { HangarError } from "@hangar/shared";
+import { orDiskFull } from "./disk-full.ts";
 import { invalid, type ArchiveEntry } from "./tar-header.ts";
 import { readMembers, type Member, type ReadLimits } from "./tar-read.ts";
 
@@ -63,10 +64,7 @@ export async function extractArchive(
     );
     target.finish();
   } catch (cause) {
-    const code = (cause as NodeJS.ErrnoException).code;
-    if (code === "ENOSPC" || code === "EDQUOT")
-      throw new HangarError("disk_full", `The disk of ${root} is full: free some space and try again`, { cause });
-    throw cause;
+    throw orDiskFull(cause, root);
   }
   return { paths };
 }

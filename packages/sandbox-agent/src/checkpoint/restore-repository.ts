@@ -1,19 +1,11 @@
 /** Makes a repository's objects, refs, HEAD, configuration and git state those of a checkpoint. Files come later. */
-import {
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  unlinkSync,
-  writeFileSync,
-} from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, unlinkSync, writeFileSync } from "node:fs";
 import { HangarError } from "@hangar/shared";
 import { type Bundle, lookUp, PINS_REF, readBundleHeader, unbundle } from "./bundle.ts";
 import { type ConfigEntry, isPartialClone, parseConfigList, sortConfig, writeConfig } from "./git-config.ts";
-import { findGitDirs, fixedEnv, git, type GitDirs, OFF, quoteLine, tryGit, userEnv } from "./git.ts";
+import { findGitDirs, fixedEnv, git, type GitDirs, OFF, tryGit, userEnv } from "./git.ts";
 import { removeGitFiles } from "./git-files.ts";
+import { Incoming } from "./incoming.ts";
 import { bytesOf, fsPath, parentRaw, type Raw, rawOf, stringPath, toText, lstatRaw } from "./raw.ts";
 import { makeFolder } from "./safe-paths.ts";
 import type { TreeState } from "./state.ts";
@@ -154,7 +146,7 @@ function relative(from: Raw, to: Raw): Raw {
 /** All of the bundles' objects, or none. */
 async function addObjects(ws: Workspace, target: Target, input: RepositoryInput): Promise<void> {
   const { tree, signal } = input;
-  const incoming = new Incoming(target);
+  const incoming = new Incoming(target.dirs, target.env);
   try {
     await unbundleAll(ws, { ...target, env: incoming.env }, input, incoming);
     await input.sound;
@@ -163,38 +155,6 @@ async function addObjects(ws: Workspace, target: Target, input: RepositoryInput)
     incoming.remove();
   }
   if (tree.kind === "main") await keepShallow(target, signal);
-}
-
-/** Objects that are on their way into a repository, which does not see them before they are accepted; as git's own pushes. */
-class Incoming {
-  readonly #objects: Raw;
-  readonly #folder: Raw;
-  /** For git processes that see both. */
-  readonly env: Record<string, string>;
-
-  constructor({ dirs, env }: Target) {
-    this.#objects = `${dirs.commonDir}/objects`;
-    this.#folder = `${this.#objects}/tmp_objdir-hangar`;
-    this.env = { ...env, GIT_OBJECT_DIRECTORY: stringPath(this.#folder) };
-    this.remove();
-    for (const name of ["/info", "/pack"]) mkdirSync(fsPath(this.#folder + name), { recursive: true });
-    writeFileSync(fsPath(`${this.#folder}/info/alternates`), bytesOf(`${quoteLine(this.#objects)}\n`));
-  }
-
-  promise(pack: string): void {
-    writeFileSync(fsPath(`${this.#folder}/pack/pack-${pack}.promisor`), "");
-  }
-
-  accept(): void {
-    const names = readdirSync(fsPath(`${this.#folder}/pack`), { encoding: "latin1" });
-    // A pack is there once its index is.
-    for (const name of names.sort((a, b) => Number(a.endsWith(".idx")) - Number(b.endsWith(".idx"))))
-      renameSync(fsPath(`${this.#folder}/pack/${name}`), fsPath(`${this.#objects}/pack/${name}`));
-  }
-
-  remove(): void {
-    rmSync(fsPath(this.#folder), { recursive: true, force: true });
-  }
 }
 
 async function unbundleAll(ws: Workspace, target: Target, input: RepositoryInput, incoming: Incoming): Promise<void> {
